@@ -1,0 +1,1 @@
+"""Agents act only under a writ, and every act leaves proof."""

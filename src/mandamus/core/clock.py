@@ -1,0 +1,56 @@
+"""Calendar arithmetic on recorded instants. Nobody here asks what time it is; the shell says so and it is recorded.
+
+An instant is microseconds since 1970-01-01T00:00:00Z (fits 2^53-1 until the year 2255).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+DAY = 86_400_000_000
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+
+class Clock(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """What the shell read: the instant, and the offset in minutes of the zone `tz` at that instant."""
+
+    now: int
+    offset: int
+    tz: str
+
+    def local(self) -> LocalTime:
+        return local(self.now, self.offset, self.tz)
+
+
+class LocalTime(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """The clock as policy sees it: `date` is YYYY-MM-DD, `weekday` an English name in lower case."""
+
+    date: str
+    hour: int
+    minute: int
+    tz: str
+    weekday: str
+
+
+def local(now: int, offset: int, tz: str) -> LocalTime:
+    days, within = divmod(now + offset * 60_000_000, DAY)
+    minute = within // 60_000_000
+    return LocalTime(_date(days), minute // 60, minute % 60, tz, WEEKDAYS[(days + 3) % 7])
+
+
+def rfc3339(now: int) -> str:
+    """RFC 3339 in UTC with six digits, e.g. 2026-11-21T22:36:12.000000Z."""
+    days, within = divmod(now, DAY)
+    seconds, micros = divmod(within, 1_000_000)
+    return f"{_date(days)}T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}Z"
+
+
+def _date(days: int) -> str:
+    """Civil date of a day number. Source: Howard Hinnant, chrono-compatible low-level date algorithms (public domain)."""
+    era, doe = divmod(days + 719_468, 146_097)
+    yoe = (doe - doe // 1460 + doe // 36_524 - doe // 146_096) // 365
+    doy = doe - (365 * yoe + yoe // 4 - yoe // 100)
+    month = (5 * doy + 2) // 153
+    day = doy - (153 * month + 2) // 5 + 1
+    month = month + 3 if month < 10 else month - 9
+    return f"{yoe + era * 400 + (month <= 2):04}-{month:02}-{day:02}"

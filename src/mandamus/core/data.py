@@ -1,0 +1,135 @@
+"""Data classes as a typed union (COMPLIANCE, section 1): what a tool touches, and what must be known before it may.
+
+One class per data class, so that a missing field is a type error. `none("reason")` is a reasoned absence of a data subject.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+Basis = Literal["consent", "contract", "legal_obligation", "vital_interests", "public_task", "legitimate_interests"]
+Art9 = Literal[
+    "explicit_consent", "employment_social_security", "vital_interests", "non_profit_body", "manifestly_public", "legal_claims",
+    "substantial_public_interest", "health_or_social_care", "public_health", "archiving_research_statistics",
+]  # fmt: skip
+AnnexIII = Literal[
+    "none", "biometric", "critical_infrastructure", "education", "employment", "essential_services", "law_enforcement", "migration",
+    "justice", "democratic_processes",
+]  # fmt: skip
+Residency = Literal["eu", "eu_approved", "any"]
+DataClassName = Literal["public", "business", "personal", "confidential", "special_category"]
+ORDER: tuple[DataClassName, ...] = ("public", "business", "personal", "confidential", "special_category")
+
+
+class SubjectRef(Struct, frozen=True, tag="arg", tag_field="kind"):
+    """The data subject is named by this argument of the tool."""
+
+    argument: str
+
+
+class NoSubject(Struct, frozen=True, tag="none", tag_field="kind"):
+    """There is no data subject, for this reason."""
+
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.reason.strip():
+            raise ValueError('subject: none("why there is no data subject")')
+
+
+def none(reason: str) -> NoSubject:
+    return NoSubject(reason)
+
+
+def subject(argument: str) -> SubjectRef:
+    return SubjectRef(argument)
+
+
+class _Class(Struct, frozen=True, kw_only=True, tag_field="class"):
+    pass
+
+
+class Public(_Class, frozen=True, kw_only=True, tag="public"):
+    retention: str = ""
+    residency: Residency = "any"
+
+
+class Business(_Class, frozen=True, kw_only=True, tag="business"):
+    retention: str
+    subject: NoSubject | SubjectRef
+    residency: Residency = "any"
+
+
+class Personal(_Class, frozen=True, kw_only=True, tag="personal"):
+    allowed_lawful_bases: tuple[Basis, ...]
+    retention: str
+    subject: SubjectRef
+    residency: Residency = "eu"
+
+    def __post_init__(self) -> None:
+        _some_basis(self.allowed_lawful_bases)
+
+
+class SpecialCategory(_Class, frozen=True, kw_only=True, tag="special_category"):
+    """Residency is forced to the EU, for the model too; egress by allowlist only."""
+
+    allowed_lawful_bases: tuple[Basis, ...]
+    art9_basis: Art9
+    retention: str
+    subject: SubjectRef
+    residency: Literal["eu"] = "eu"
+
+    def __post_init__(self) -> None:
+        _some_basis(self.allowed_lawful_bases)
+
+
+class Confidential(_Class, frozen=True, kw_only=True, tag="confidential"):
+    """With `allowed_lawful_bases` it says that personal data is embedded: then the rules of `Personal` apply too."""
+
+    retention: str
+    subject: NoSubject | SubjectRef
+    allowed_lawful_bases: tuple[Basis, ...] = ()
+    clearance: str = "confidential"
+    residency: Residency = "any"
+
+
+DataClass = Public | Business | Personal | SpecialCategory | Confidential
+
+
+def _some_basis(bases: tuple[str, ...]) -> None:
+    if not bases:
+        raise ValueError("allowed_lawful_bases: name at least one (GDPR, Art. 6)")
+
+
+def name_of(data: DataClass) -> DataClassName:
+    return data.__struct_config__.tag  # type: ignore[return-value]
+
+
+def bases_of(data: DataClass) -> tuple[Basis, ...]:
+    return data.allowed_lawful_bases if isinstance(data, Personal | SpecialCategory | Confidential) else ()
+
+
+class Retention(Struct, frozen=True, kw_only=True):
+    """A retention policy, in days: content <= hash <= decision. `allowed_bases` empty = any."""
+
+    id: str
+    content_days: int
+    hash_days: int
+    decision_days: int
+    allowed_bases: tuple[Basis, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.content_days <= self.hash_days <= self.decision_days:
+            raise ValueError(f"retention {self.id!r}: 0 < content_days <= hash_days <= decision_days")
+
+
+BUILTIN_RETENTIONS: dict[str, Retention] = {
+    r.id: r
+    for r in (
+        Retention(id="short", content_days=30, hash_days=183, decision_days=183),
+        Retention(id="standard", content_days=183, hash_days=365, decision_days=365),
+        Retention(id="books", content_days=3650, hash_days=3650, decision_days=3650),
+    )
+}

@@ -1,0 +1,63 @@
+"""Payloads and their salted commitments (EVIDENCE, section 7).
+
+A payload is 32 random bytes S and the JCS bytes of a value. `commit` names it in a record: it cannot be guessed without S, so
+forgetting S forgets the value, while every proof holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from msgspec import Struct
+
+from mandamus.core.canonical import accept, canon, digest
+from mandamus.errors import ProofError
+
+SALT = 32
+INLINE_MAX = 256 * 1024  # larger ones are blobs, durable before the record
+_WHOLE = (2**32 - 1).to_bytes(4, "big")
+_CARD = (2**32 - 2).to_bytes(4, "big")
+_salt_domain = b"mandamus/v1/salt\0"
+_payload_domain = b"mandamus/v1/payload\0"
+
+
+class Payload(Struct, frozen=True, gc=False):
+    """One body part's content as a ledger keeps it: keyed by (run, seq, part). `form` is "plain" now, "sealed" when encrypted."""
+
+    run: str
+    seq: int
+    part: str
+    bytes: bytes
+    form: str = "plain"
+
+
+def commit(secret: bytes, value: bytes) -> str:
+    """Hex commitment of canonical `value` bytes under S = `secret` (32 bytes). Raises ValueError on another length."""
+    if len(secret) != SALT:
+        raise ValueError("S is 32 bytes")
+    salt = hashlib.sha256(_salt_domain + secret + _WHOLE).digest()[:16]
+    return hashlib.sha256(_payload_domain + salt + value).hexdigest()
+
+
+def card_digest(secret: bytes, card: dict[str, Any]) -> str:
+    """Digest of an approval card, salted by the S of the arguments' payload; `votes` stay outside (UX, section 7)."""
+    salt = hashlib.sha256(_salt_domain + secret + _CARD).digest()[:16]
+    return digest("card", salt, canon({k: v for k, v in card.items() if k != "votes"}))
+
+
+def opened(payload: Payload, commitment: str) -> Any:
+    """The value, after its commitment was recomputed. Raises ProofError when it is another one: nothing may use it then."""
+    secret, value = payload.bytes[:SALT], payload.bytes[SALT:]
+    if len(secret) != SALT or commit(secret, value) != commitment:
+        raise ProofError(
+            f"payload {payload.part!r} of event {payload.seq} is not the one its record commits to",
+            code="MDM-0610",
+            where=f"run {payload.run} (event {payload.seq})",
+            expected=commitment[:12],
+            why="somebody changed it beside the log; nothing is done with it",
+        )
+    try:
+        return accept(value)
+    except ValueError as error:
+        raise ProofError(f"payload {payload.part!r} of event {payload.seq}: {error}", code="MDM-0610") from None

@@ -1,0 +1,548 @@
+"""Facts and records: what can be written into a ledger, and the exact bytes of it (EVIDENCE, section 3).
+
+A *fact* is a closed Struct, one per type, past tense. A *record* is a fact in its envelope; its canonical bytes are stored,
+hashed as stored, and believed on read only if they re-encode to themselves. Fields stand in sorted order, which makes typed
+encoding canonical; optional fields are absent, never null.
+
+The rule a newcomer would break: a fact never holds text written by a model, a tool or a person, and never an unsalted digest of
+one. Such text is payload, named by its salted commitment in `body`. A type, once released, never changes: add a new one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from mandamus.core.canonical import canon, digest
+from mandamus.core.clock import Clock
+from mandamus.errors import ProofError
+
+RECORD_BYTES_MAX = 65_535  # C2SP entry bundles carry uint16 lengths
+
+
+class Part(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """Base of the small closed structs inside facts."""
+
+
+class Fact(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """Base of all facts. Housekeeping facts stand outside replay comparison."""
+
+    housekeeping: ClassVar[bool] = False
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------------
+class Actor(Part, kw_only=True):
+    agent: str
+    principal: str
+    runtime: str
+
+
+class Anchor(Part, kw_only=True):
+    """The newest witnessed checkpoint when the run began; without a witness: size 0, root SHA-256("")."""
+
+    root: str
+    size: int
+
+
+class Ask(Part, kw_only=True):
+    """What an escalation waits for. `people`: `chain` and `quorum` of distinct verified principals."""
+
+    chain: str
+    quorum: int
+    to: Literal["people"] = "people"
+
+
+class BodyPart(Part, kw_only=True, rename={"class_": "class"}):
+    """One payload of a record, by its salted commitment."""
+
+    class_: str
+    commit: str
+    media: str
+    part: str
+    subject: str | UnsetType = UNSET
+
+
+class BudgetLimits(Part, kw_only=True):
+    """Limits of one run. Tokens and calls are counts; cost is micro-units of `currency`; wall is milliseconds."""
+
+    calls: int | UnsetType = UNSET
+    cost: int | UnsetType = UNSET
+    currency: str | UnsetType = UNSET
+    denials: int = 3
+    retries: int = 5
+    tokens: int | UnsetType = UNSET
+    turns: int = 20
+    wall_ms: int | UnsetType = UNSET
+
+
+class Grant(Part, kw_only=True):
+    """What a parent left to its child: tools by name. Absent at the top."""
+
+    tools: tuple[str, ...]
+
+
+class Issued(Part, kw_only=True):
+    """A capability as issued for one attempt, and what enforces it."""
+
+    capability: str
+    mechanism: str
+
+
+class Layer(Part, kw_only=True):
+    """One layer's answer. Order of force: error > deny > escalate > transform > allow."""
+
+    layer: str
+    of: str | UnsetType = UNSET
+    verdict: str
+
+
+class MailRef(Part, kw_only=True):
+    """Which message of the mailbox a fact came from."""
+
+    cursor: int
+    key: str
+
+
+class NamedKey(Part, kw_only=True):
+    key: str
+    principal: str | UnsetType = UNSET
+    role: str
+
+
+class Parent(Part, kw_only=True):
+    hash: str
+    kind: Literal["handoff", "fork", "thread"]
+    run: str
+    seq: int
+
+
+class Register(Part, kw_only=True):
+    number: int
+    prev: str
+
+
+class Reserve(Part, kw_only=True):
+    """Reserved on, or spent from, an account: an integer in the account's unit."""
+
+    account: str
+    amount: int
+
+
+class Usage(Part, kw_only=True):
+    """Tokens of one model call. `estimated` is true when the provider named none and they were counted here."""
+
+    cache_read: int = 0
+    cache_write: int = 0
+    estimated: bool = False
+    input: int = 0
+    output: int = 0
+    reasoning: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output
+
+
+class User(Part, kw_only=True):
+    """On whose behalf the run acts; from a login or the `user` option, never from the prompt."""
+
+    principal: str
+    roles: tuple[str, ...] = ()
+
+
+# -- run ---------------------------------------------------------------------------------------------------------------------
+class RunOpened(Fact, kw_only=True):
+    """Genesis, seq 0. body: `input`."""
+
+    agent: str
+    anchor: Anchor
+    budget: BudgetLimits
+    clock: Clock
+    default: Literal["deny", "allow"] = "deny"
+    definition: str
+    depth: int = 0
+    environment: str = ""
+    grant: Grant | UnsetType = UNSET
+    isolation: str
+    manifest: str
+    nonce: str
+    origin: str
+    parent: Parent | UnsetType = UNSET
+    plugins: tuple[str, ...] = ()
+    policy: str
+    profile: str
+    register: Register
+    tenant: str
+    tier: str
+    trusted_code: tuple[str, ...] = ()
+    user: User | UnsetType = UNSET
+
+
+class RunOwned(Fact, kw_only=True):
+    """A worker took the run over: epoch + 1, signed by the log key of its runtime. Every started action is doubted by it."""
+
+    housekeeping: ClassVar[bool] = True
+    clock: Clock
+    nonce: str
+    signature: str
+    worker: str
+
+
+class StopRequested(Fact, kw_only=True):
+    """By mail to one run; on chain `log` for an agent or a tenant."""
+
+    agent: str | UnsetType = UNSET
+    clock: Clock
+    mail: MailRef | UnsetType = UNSET
+    mode: Literal["cancel", "halt"]
+    principal: str
+    tenant: str | UnsetType = UNSET
+
+
+class RunHalted(Fact, kw_only=True):
+    """Resumable. `cause` says whose turn it is; `code` names the finding, never free text."""
+
+    action: str | UnsetType = UNSET
+    cause: Literal["engine", "guardrail", "budget", "denials", "context", "poison", "people"]
+    code: str
+
+
+class RunEnded(Fact, kw_only=True):
+    """body: `output` of a completed run."""
+
+    code: str | UnsetType = UNSET
+    state: Literal["completed", "failed", "cancelled"]
+
+
+class RunSealed(Fact, kw_only=True):
+    """The last record. `head` = hash of the record before it, `count` = records before it, `state` = digest of the fold there."""
+
+    closed: Literal["completed", "failed", "cancelled"]
+    count: int
+    head: str
+    state: str
+
+
+# -- turn --------------------------------------------------------------------------------------------------------------------
+class TurnStarted(Fact, kw_only=True):
+    clock: Clock
+
+
+class ContextCompiled(Fact, kw_only=True):
+    """body: `manifest`, the context items that joined the prompt since the last compile."""
+
+    items: int
+    tokens: int
+    window: int
+
+
+class GuardrailChecked(Fact, kw_only=True):
+    """body, when there is anything to tell: `finding`."""
+
+    action: str | UnsetType = UNSET
+    name: str
+    point: Literal["before_turn", "input", "tool_result", "output", "after_turn"]
+    result: Literal["pass", "annotate", "block"]
+    source: str
+    usage: Usage | UnsetType = UNSET
+
+
+class ModelCalled(Fact, kw_only=True):
+    """The intent of a model call. `reserves` is a count of tokens."""
+
+    attempt: int
+    model: str
+    reserves: int
+
+
+class ModelReplied(Fact, kw_only=True):
+    """body: `reply`, verbatim as parsed."""
+
+    attempt: int
+    calls: int
+    model: str
+    stop: str
+    usage: Usage
+
+
+class ModelFailed(Fact, kw_only=True):
+    """`retry_at` (instant) stands there when the loop will ask again."""
+
+    attempt: int
+    category: Literal["rate_limit", "server", "timeout", "connection", "cut", "malformed", "empty", "auth", "bad_request", "refusal", "bad_output", "lost", "fault"]
+    retry_at: int | UnsetType = UNSET
+    status: int | UnsetType = UNSET
+
+
+# -- action ------------------------------------------------------------------------------------------------------------------
+class ActionProposed(Fact, kw_only=True):
+    """`action` is its id in the run, turn.n; `tool` is a name of the definition, or "?" when the model named none of it. body: `args`."""
+
+    action: str
+    by: Literal["model", "tool", "person"]
+    call: str
+    effect: str
+    fault: str | UnsetType = UNSET
+    kind: Literal["invoke", "handoff"]
+    parent: str | UnsetType = UNSET
+    pin: str | UnsetType = UNSET
+    repeats: int | UnsetType = UNSET
+    replaces: str | UnsetType = UNSET
+    safety: str
+    tool: str
+
+
+class ActionJudged(Fact, kw_only=True):
+    """One judgement, all layers. body: `facts` (what was asked) and `decision` (what was answered)."""
+
+    action: str
+    asks: tuple[Ask, ...] | UnsetType = UNSET
+    attempt: int
+    authority: int
+    bundle: str
+    code: str | UnsetType = UNSET
+    determining: tuple[str, ...]
+    engine: str
+    layers: tuple[Layer, ...]
+    verdict: Literal["allow", "escalate", "deny", "error"]
+
+
+class ActionStarted(Fact, kw_only=True):
+    """**The intent.** Stands right after its ALLOW. `deadline` and `landing` are milliseconds counted from this commit."""
+
+    action: str
+    attempt: int
+    capabilities: tuple[Issued, ...]
+    child: str | UnsetType = UNSET
+    deadline: int
+    effect: str
+    landing: int
+    operation: str
+    reserves: tuple[Reserve, ...] = ()
+    votes: tuple[int, ...] = ()
+
+
+class CapabilityChecked(Fact, kw_only=True):
+    """One use during the call. body: `value` of a clock or a random number."""
+
+    action: str
+    capability: str
+    mechanism: str
+    result: Literal["granted", "refused"]
+    use: int
+
+
+class ActionDoubted(Fact, kw_only=True):
+    """Nobody knows whether it happened. `retry_at` (instant): not asked or tried again before."""
+
+    action: str
+    attempt: int
+    cause: Literal["fault", "timeout", "lost", "stopped", "unclear"]
+    retry_at: int | UnsetType = UNSET
+
+
+class ActionEnded(Fact, kw_only=True):
+    """body: `output`, when there is one. `spends` settles every reservation of the action."""
+
+    action: str
+    attempt: int
+    code: str | UnsetType = UNSET
+    output: Literal["valid", "invalid", "oversize", "none"]
+    result: Literal["done", "failed", "unknown", "cancelled"]
+    retry_at: int | UnsetType = UNSET
+    spends: tuple[Reserve, ...] = ()
+    via: Literal["tool", "reconciled", "people", "policy", "child", "stop"]
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------------
+class ApprovalRequested(Fact, kw_only=True):
+    """`digest` = action digest, `card` = card digest, `until` = this tier's deadline, `expires` = the whole chain's. body: `card`."""
+
+    about: Literal["start", "outcome"]
+    action: str
+    card: str
+    chain: str
+    digest: str
+    expires: int
+    policy: str
+    quorum: int
+    request: str
+    tier: int
+    until: int
+
+
+class Voted(Fact, kw_only=True):
+    """body: `ballot` (the DSSE envelope). A standing vote stands on chain `log` and names no action."""
+
+    about: Literal["start", "outcome"]
+    action: str | UnsetType = UNSET
+    ballot: str
+    clock: Clock
+    decision: Literal["approve", "reject", "modify", "halt", "done", "again", "abandon"]
+    mail: MailRef | UnsetType = UNSET
+    principal: str
+    request: str | UnsetType = UNSET
+    scope: Literal["once", "standing"]
+
+
+class VoteWithdrawn(Fact, kw_only=True):
+    ballot: str
+    clock: Clock
+    mail: MailRef | UnsetType = UNSET
+    principal: str
+
+
+class MessageReceived(Fact, kw_only=True):
+    """body: `text`, in the words of the user."""
+
+    clock: Clock
+    mail: MailRef
+    principal: str
+
+
+class MessageRefused(Fact, kw_only=True):
+    """An incident when the reason is `forged`. body: `message`, as it came."""
+
+    mail: MailRef
+    reason: Literal["forged", "malformed", "not_waiting", "wrong_request", "wrong_action", "expired", "not_an_approver", "voted_already", "own_request", "duplicate", "ended", "vetoed"]
+
+
+class TimePassed(Fact, kw_only=True):
+    housekeeping: ClassVar[bool] = True
+    clock: Clock
+    source: Literal["worker", "ledger"]
+
+
+# -- chain `log` -------------------------------------------------------------------------------------------------------------
+class LogOpened(Fact, kw_only=True):
+    """First record of the administrative chain. `quorum` of the administrator keys must sign what widens authority."""
+
+    clock: Clock
+    keys: tuple[NamedKey, ...]
+    nonce: str
+    origin: str
+    quorum: int
+
+
+class RunRefused(Fact, kw_only=True):
+    """A start (it takes a register number) or a resume (`run`, which stays where it was) was refused. body: `diagnosis`."""
+
+    agent: str
+    clock: Clock
+    codes: tuple[str, ...]
+    register: Register | UnsetType = UNSET
+    run: str | UnsetType = UNSET
+
+
+class PolicyChanged(Fact, kw_only=True):
+    """Widens authority: body `statement` is a DSSE by the administrators."""
+
+    agent: str
+    clock: Clock
+    new: str
+    old: str
+
+
+class KeyChanged(Fact, kw_only=True):
+    """`new` alone enrols, both rotate, `old` alone revokes (narrowing: no statement needed). body: `statement`."""
+
+    clock: Clock
+    new: str | UnsetType = UNSET
+    old: str | UnsetType = UNSET
+    principal: str
+    role: str
+
+
+FACTS: dict[str, type[Fact]] = {
+    t.__name__: t
+    for t in (
+        RunOpened, RunOwned, StopRequested, RunHalted, RunEnded, RunSealed,
+        TurnStarted, ContextCompiled, GuardrailChecked, ModelCalled, ModelReplied, ModelFailed,
+        ActionProposed, ActionJudged, ActionStarted, CapabilityChecked, ActionDoubted, ActionEnded,
+        ApprovalRequested, Voted, VoteWithdrawn, MessageReceived, MessageRefused, TimePassed,
+        LogOpened, RunRefused, PolicyChanged, KeyChanged,
+    )
+}  # fmt: skip
+
+F = TypeVar("F", bound=Fact, covariant=True)
+
+
+# -- the envelope ------------------------------------------------------------------------------------------------------------
+class Record(Struct, Generic[F], frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """One leaf. `prev` is the hash of seq-1, for genesis that of EVIDENCE section 3; `at` is a claim, ignored by replay."""
+
+    actor: Actor | UnsetType = UNSET
+    at: str
+    body: tuple[BodyPart, ...] | UnsetType = UNSET
+    causes: tuple[str, ...] | UnsetType = UNSET
+    epoch: int
+    fact: F
+    prev: str
+    run: str
+    seq: int
+    turn: int
+    type: str
+    v: int = 1
+
+
+AnyRecord = Record[Fact]
+encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+_TAIL = b',"v":1}'
+
+
+@functools.cache
+def _decoder(name: bytes) -> Callable[[bytes], Record[Any]]:
+    fact = FACTS.get(name.decode("ascii", "replace"))
+    if fact is None:
+        raise ProofError(f"record type {name.decode('ascii', 'replace')[:40]!r} is not known", code="MDM-0602", fix="verify with a newer mandamus")
+    return msgspec.json.Decoder(Record[fact]).decode  # type: ignore[valid-type]
+
+
+def decode(raw: bytes) -> AnyRecord:
+    """The record in canonical bytes. Raises ProofError when they are not canonical, not closed, or of an unknown type or version.
+
+    `type` and `v` close every canonical record, so the decoder is chosen by the tail; re-encoding makes the choice safe.
+    """
+    start = raw.rfind(b'"type":"')
+    if start < 0 or not raw.endswith(_TAIL):
+        raise ProofError(_why_no_tail(raw), code="MDM-0602" if _newer(raw) else "MDM-0601")
+    name = raw[start + 8 : -len(_TAIL) - 1]
+    try:
+        record = _decoder(name)(raw)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise ProofError(f"record does not parse: {error}", code="MDM-0601") from None
+    if encode(record) != raw or not raw.isascii():
+        raise ProofError("record is not in canonical form", code="MDM-0601", why="two readers could read it differently")
+    return record
+
+
+def _newer(raw: bytes) -> bool:
+    """True for a well-formed record of a version that this code does not know yet; version 0 and below never existed."""
+    tail = raw[raw.rfind(b',"v":') + 5 : -1] if raw.endswith(b"}") else b""
+    return tail.isdigit() and not tail.startswith(b"0") and int(tail) > 1
+
+
+def _why_no_tail(raw: bytes) -> str:
+    return "record has a version newer than this verifier" if _newer(raw) else "record does not end in its type and version"
+
+
+def event_hash(raw: bytes) -> str:
+    """The name of an event, and what the next one calls `prev`."""
+    return digest("event", raw)
+
+
+def genesis_prev(run: str, opened: RunOpened | LogOpened) -> str:
+    """`prev` of seq 0. Chain `log` has no manifest and no anchor; its fields are empty there."""
+    if isinstance(opened, LogOpened):
+        manifest, anchor = "", {"root": EMPTY_ROOT, "size": 0}
+    else:
+        manifest, anchor = opened.manifest, {"root": opened.anchor.root, "size": opened.anchor.size}
+    return digest("genesis", canon({"anchor": anchor, "manifest": manifest, "nonce": opened.nonce, "origin": opened.origin, "run": run}))
+
+
+EMPTY_ROOT = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+LOG = "log"

@@ -1,0 +1,181 @@
+"""Every seam on one page. A driver implements one of these Protocols with one dependency; it shares tests with its siblings, not code.
+
+All times are instants in microseconds since 1970 (UTC) or durations in milliseconds, named `_ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from msgspec import Struct
+
+from mandamus.core.facts import FactEnvelope, Judgement, RuleBook
+from mandamus.core.messages import ModelAnswer, Prompt, Settings
+from mandamus.core.payload import Payload
+
+
+class Head(Struct, frozen=True):
+    """Where a run stands. `seq` and `hash` of its last record; `mail` = cursor of the newest message; `owner` as text ("pid 4121")."""
+
+    run: str
+    seq: int
+    hash: str
+    epoch: int
+    owner: str = ""
+    lease_until: int = 0
+    wake_at: int | None = None
+    mail: int = 0
+    prio: int = 0
+    tries: int = 0
+    state: str = "open"
+
+
+class Wake(Struct, frozen=True):
+    """When the run wants to be claimed next (None: only mail wakes it), the mail cursor of the fold that says so, its state in a word."""
+
+    at: int | None
+    cursor: int
+    state: str = "open"
+
+
+class Account(Struct, frozen=True):
+    """The fold of an account's deltas. Unit: the account's own. `hash` names the last delta."""
+
+    id: str
+    version: int
+    hash: str
+    reserved: int
+    spent: int
+
+
+class AccountWrite(Struct, frozen=True):
+    """The next delta of an account, canonical bytes. `version` is the version it makes (the stored one must be version - 1)."""
+
+    id: str
+    version: int
+    hash: str
+    reserved: int
+    spent: int
+    delta: bytes
+    run: str
+    seq: int
+
+
+class AccountCheck(Struct, frozen=True):
+    """Writes nothing; fails the whole append when the account's version is another. Version 0: it must not exist."""
+
+    id: str
+    version: int
+
+
+@runtime_checkable
+class Ledger(Protocol):
+    """Append-only chains, their payloads, mailboxes and accounts (DURABILITY, section 2).
+
+    Returned means durable and visible. `Conflict` means nothing was written. `Unavailable(outcome="unknown")` means: read the
+    head, then resend the same bytes or believe. Records are never changed or deleted.
+    """
+
+    async def head(self, run: str) -> Head | None:
+        """From the authority, never from a cache. None: the run does not exist."""
+        ...
+
+    async def append(
+        self,
+        run: str,
+        after: Head | None,
+        records: Sequence[bytes],
+        *,
+        payloads: Sequence[Payload] = (),
+        also: Sequence[AccountWrite | AccountCheck] = (),
+        wake: Wake | None = None,
+    ) -> Head:
+        """All of it or nothing. `after` None = the run must not exist. Raises Conflict(on="run" | "account"), Unavailable, ProofError, Misuse."""
+        ...
+
+    def read(self, run: str, after: int = -1, upto: int | None = None) -> AsyncIterator[bytes]:
+        """Exact stored bytes, dense, in order; stops at the head it was given."""
+        ...
+
+    async def payload(self, run: str, seq: int, part: str) -> Payload | None: ...
+
+    def payloads(self, run: str, after: int = -1) -> AsyncIterator[Payload]:
+        """All payloads of a run behind `after`, in order of (seq, part)."""
+        ...
+
+    async def account(self, id: str) -> Account | None: ...
+
+    def deltas(self, id: str) -> AsyncIterator[bytes]: ...
+
+    def runs(self, after: str | None = None, state: str | None = None) -> AsyncIterator[Head]: ...
+
+    async def send(self, run: str, message: bytes) -> str:
+        """Anybody may. The key is SHA-256(message), hex; sending it again changes nothing. Sets wake_at to now in the same commit."""
+        ...
+
+    def mailbox(self, run: str, after: int = 0) -> AsyncIterator[tuple[int, str, bytes]]:
+        """(cursor, key, message), oldest first."""
+        ...
+
+    async def claim(self, pool: str, ttl_ms: int, *, run: str | None = None) -> Head | None:
+        """Take the lease of a due run whose lease is free (`run`: of that one, due or not). Raises Conflict when `run` has a live owner."""
+        ...
+
+    async def renew(self, head: Head, ttl_ms: int) -> Head:
+        """`ttl_ms` 0 = give back."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@runtime_checkable
+class PolicyEngine(Protocol):
+    """Answers for the layer *policy* only. Pure in the facts: no clock, no network facts, no memory of earlier calls."""
+
+    async def decide(self, facts: FactEnvelope) -> Judgement:
+        """Never raises for a bad question: a fact that is missing, extra or ill-typed is the verdict `error`."""
+        ...
+
+    def digest(self) -> str:
+        """Of the policy and schema that *answer now*, not of what was deployed."""
+        ...
+
+    async def check(self) -> None:
+        """Start-time: validates, probes, compares digests. Raises EngineFault or Misuse."""
+        ...
+
+    @property
+    def book(self) -> RuleBook: ...
+
+
+class Model(Protocol):
+    """One model call, no retries (the loop owns them). Raises `core.messages.ModelFault`, nothing else."""
+
+    async def generate(self, prompt: Prompt, settings: Settings, on_delta: Callable[[str], None] | None = None) -> ModelAnswer: ...
+
+    async def close(self) -> None: ...
+
+
+class Signer(Protocol):
+    """Signs with one key of one role; the key never leaves it."""
+
+    @property
+    def vkey(self) -> str:
+        """name+hex(id)+base64(type || public key), as C2SP signed-note writes it."""
+        ...
+
+    def sign(self, message: bytes) -> bytes: ...
+
+
+class Time(Protocol):
+    """The shell's clock; tests bring their own. `now` in microseconds, `ulid` is time-ordered and unique, `entropy` is random bytes."""
+
+    def now(self) -> int: ...
+
+    def entropy(self, n: int) -> bytes: ...
+
+    async def sleep_until(self, instant: int) -> None: ...
+
+
+ToolValue = Any
