@@ -149,7 +149,7 @@ def _float(v: float) -> str:
 def _depth_ok(v: Any) -> None:
     level, depth = [v], 0
     while level:
-        if depth > DEPTH_MAX:
+        if depth >= DEPTH_MAX:
             raise ValueError(f"more than {DEPTH_MAX} nested containers")
         level = [y for x in level for y in (x.values() if type(x) is dict else x if type(x) in (list, tuple) else ())]
         level = [y for y in level if type(y) in (dict, list, tuple)]

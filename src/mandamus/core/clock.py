@@ -5,7 +5,9 @@ An instant is microseconds since 1970-01-01T00:00:00Z (fits 2^53-1 until the yea
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 DAY = 86_400_000_000
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -14,8 +16,8 @@ WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", 
 class Clock(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """What the shell read: the instant, and the offset in minutes of the zone `tz` at that instant."""
 
-    now: int
-    offset: int
+    now: Annotated[int, Meta(ge=-(2**53) + 1, le=2**53 - 1)]
+    offset: Annotated[int, Meta(ge=-1440, le=1440)]
     tz: str
 
     def local(self) -> LocalTime:

@@ -57,7 +57,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
 def pinned(spec: ToolSpec) -> ToolSpec:
     """The spec with its pin: SHA-256 over the JCS of the whole record."""
     whole = msgspec.to_builtins(msgspec.structs.replace(spec, pin=""))
-    return msgspec.structs.replace(spec, pin=digest("plan", canon(whole)))
+    return msgspec.structs.replace(spec, pin=digest("pin", canon(whole)))
 
 
 class AgentSpec(Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     profile: Literal["none", "gdpr", "ai_act"] = "none"
 
     def digest(self) -> str:
-        return digest("plan", canon(msgspec.to_builtins(self)))
+        return digest("definition", canon(msgspec.to_builtins(self)))
 
     def tool(self, name: str) -> ToolSpec | None:
         return next((t for t in self.tools if t.name == name), None)

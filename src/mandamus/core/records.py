@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from mandamus.core.canonical import canon, digest
+from mandamus.core.canonical import INT_MAX, canon, digest
 from mandamus.core.clock import Clock
 from mandamus.errors import ProofError
 
+Int = Annotated[int, msgspec.Meta(ge=-INT_MAX, le=INT_MAX)]  # beyond it two JSON readers differ; the decoder refuses it
 RECORD_BYTES_MAX = 65_535  # C2SP entry bundles carry uint16 lengths
 
 
@@ -35,28 +36,28 @@ class Fact(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=Fal
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------------
-class Actor(Part, kw_only=True):
+class Actor(Part, frozen=True, kw_only=True):
     agent: str
     principal: str
     runtime: str
 
 
-class Anchor(Part, kw_only=True):
+class Anchor(Part, frozen=True, kw_only=True):
     """The newest witnessed checkpoint when the run began; without a witness: size 0, root SHA-256("")."""
 
     root: str
-    size: int
+    size: Int
 
 
-class Ask(Part, kw_only=True):
+class Ask(Part, frozen=True, kw_only=True):
     """What an escalation waits for. `people`: `chain` and `quorum` of distinct verified principals."""
 
     chain: str
-    quorum: int
+    quorum: Int
     to: Literal["people"] = "people"
 
 
-class BodyPart(Part, kw_only=True, rename={"class_": "class"}):
+class BodyPart(Part, frozen=True, kw_only=True, rename={"class_": "class"}):
     """One payload of a record, by its salted commitment."""
 
     class_: str
@@ -66,33 +67,33 @@ class BodyPart(Part, kw_only=True, rename={"class_": "class"}):
     subject: str | UnsetType = UNSET
 
 
-class BudgetLimits(Part, kw_only=True):
+class BudgetLimits(Part, frozen=True, kw_only=True):
     """Limits of one run. Tokens and calls are counts; cost is micro-units of `currency`; wall is milliseconds."""
 
-    calls: int | UnsetType = UNSET
-    cost: int | UnsetType = UNSET
+    calls: Int | UnsetType = UNSET
+    cost: Int | UnsetType = UNSET
     currency: str | UnsetType = UNSET
-    denials: int = 3
-    retries: int = 5
-    tokens: int | UnsetType = UNSET
-    turns: int = 20
-    wall_ms: int | UnsetType = UNSET
+    denials: Int = 3
+    retries: Int = 5
+    tokens: Int | UnsetType = UNSET
+    turns: Int = 20
+    wall_ms: Int | UnsetType = UNSET
 
 
-class Grant(Part, kw_only=True):
+class Grant(Part, frozen=True, kw_only=True):
     """What a parent left to its child: tools by name. Absent at the top."""
 
     tools: tuple[str, ...]
 
 
-class Issued(Part, kw_only=True):
+class Issued(Part, frozen=True, kw_only=True):
     """A capability as issued for one attempt, and what enforces it."""
 
     capability: str
     mechanism: str
 
 
-class Layer(Part, kw_only=True):
+class Layer(Part, frozen=True, kw_only=True):
     """One layer's answer. Order of force: error > deny > escalate > transform > allow."""
 
     layer: str
@@ -100,54 +101,54 @@ class Layer(Part, kw_only=True):
     verdict: str
 
 
-class MailRef(Part, kw_only=True):
+class MailRef(Part, frozen=True, kw_only=True):
     """Which message of the mailbox a fact came from."""
 
-    cursor: int
+    cursor: Int
     key: str
 
 
-class NamedKey(Part, kw_only=True):
+class NamedKey(Part, frozen=True, kw_only=True):
     key: str
     principal: str | UnsetType = UNSET
     role: str
 
 
-class Parent(Part, kw_only=True):
+class Parent(Part, frozen=True, kw_only=True):
     hash: str
     kind: Literal["handoff", "fork", "thread"]
     run: str
-    seq: int
+    seq: Int
 
 
-class Register(Part, kw_only=True):
-    number: int
+class Register(Part, frozen=True, kw_only=True):
+    number: Int
     prev: str
 
 
-class Reserve(Part, kw_only=True):
+class Reserve(Part, frozen=True, kw_only=True):
     """Reserved on, or spent from, an account: an integer in the account's unit."""
 
     account: str
-    amount: int
+    amount: Int
 
 
-class Usage(Part, kw_only=True):
+class Usage(Part, frozen=True, kw_only=True):
     """Tokens of one model call. `estimated` is true when the provider named none and they were counted here."""
 
-    cache_read: int = 0
-    cache_write: int = 0
+    cache_read: Int = 0
+    cache_write: Int = 0
     estimated: bool = False
-    input: int = 0
-    output: int = 0
-    reasoning: int = 0
+    input: Int = 0
+    output: Int = 0
+    reasoning: Int = 0
 
     @property
     def total(self) -> int:
         return self.input + self.output
 
 
-class User(Part, kw_only=True):
+class User(Part, frozen=True, kw_only=True):
     """On whose behalf the run acts; from a login or the `user` option, never from the prompt."""
 
     principal: str
@@ -155,7 +156,7 @@ class User(Part, kw_only=True):
 
 
 # -- run ---------------------------------------------------------------------------------------------------------------------
-class RunOpened(Fact, kw_only=True):
+class RunOpened(Fact, frozen=True, kw_only=True):
     """Genesis, seq 0. body: `input`."""
 
     agent: str
@@ -164,7 +165,7 @@ class RunOpened(Fact, kw_only=True):
     clock: Clock
     default: Literal["deny", "allow"] = "deny"
     definition: str
-    depth: int = 0
+    depth: Int = 0
     environment: str = ""
     grant: Grant | UnsetType = UNSET
     isolation: str
@@ -182,7 +183,7 @@ class RunOpened(Fact, kw_only=True):
     user: User | UnsetType = UNSET
 
 
-class RunOwned(Fact, kw_only=True):
+class RunOwned(Fact, frozen=True, kw_only=True):
     """A worker took the run over: epoch + 1, signed by the log key of its runtime. Every started action is doubted by it."""
 
     housekeeping: ClassVar[bool] = True
@@ -192,7 +193,7 @@ class RunOwned(Fact, kw_only=True):
     worker: str
 
 
-class StopRequested(Fact, kw_only=True):
+class StopRequested(Fact, frozen=True, kw_only=True):
     """By mail to one run; on chain `log` for an agent or a tenant."""
 
     agent: str | UnsetType = UNSET
@@ -203,7 +204,7 @@ class StopRequested(Fact, kw_only=True):
     tenant: str | UnsetType = UNSET
 
 
-class RunHalted(Fact, kw_only=True):
+class RunHalted(Fact, frozen=True, kw_only=True):
     """Resumable. `cause` says whose turn it is; `code` names the finding, never free text."""
 
     action: str | UnsetType = UNSET
@@ -211,36 +212,36 @@ class RunHalted(Fact, kw_only=True):
     code: str
 
 
-class RunEnded(Fact, kw_only=True):
+class RunEnded(Fact, frozen=True, kw_only=True):
     """body: `output` of a completed run."""
 
     code: str | UnsetType = UNSET
     state: Literal["completed", "failed", "cancelled"]
 
 
-class RunSealed(Fact, kw_only=True):
+class RunSealed(Fact, frozen=True, kw_only=True):
     """The last record. `head` = hash of the record before it, `count` = records before it, `state` = digest of the fold there."""
 
     closed: Literal["completed", "failed", "cancelled"]
-    count: int
+    count: Int
     head: str
     state: str
 
 
 # -- turn --------------------------------------------------------------------------------------------------------------------
-class TurnStarted(Fact, kw_only=True):
+class TurnStarted(Fact, frozen=True, kw_only=True):
     clock: Clock
 
 
-class ContextCompiled(Fact, kw_only=True):
+class ContextCompiled(Fact, frozen=True, kw_only=True):
     """body: `manifest`, the context items that joined the prompt since the last compile."""
 
-    items: int
-    tokens: int
-    window: int
+    items: Int
+    tokens: Int
+    window: Int
 
 
-class GuardrailChecked(Fact, kw_only=True):
+class GuardrailChecked(Fact, frozen=True, kw_only=True):
     """body, when there is anything to tell: `finding`."""
 
     action: str | UnsetType = UNSET
@@ -251,35 +252,35 @@ class GuardrailChecked(Fact, kw_only=True):
     usage: Usage | UnsetType = UNSET
 
 
-class ModelCalled(Fact, kw_only=True):
+class ModelCalled(Fact, frozen=True, kw_only=True):
     """The intent of a model call. `reserves` is a count of tokens."""
 
-    attempt: int
+    attempt: Int
     model: str
-    reserves: int
+    reserves: Int
 
 
-class ModelReplied(Fact, kw_only=True):
+class ModelReplied(Fact, frozen=True, kw_only=True):
     """body: `reply`, verbatim as parsed."""
 
-    attempt: int
-    calls: int
+    attempt: Int
+    calls: Int
     model: str
     stop: str
     usage: Usage
 
 
-class ModelFailed(Fact, kw_only=True):
+class ModelFailed(Fact, frozen=True, kw_only=True):
     """`retry_at` (instant) stands there when the loop will ask again."""
 
-    attempt: int
+    attempt: Int
     category: Literal["rate_limit", "server", "timeout", "connection", "cut", "malformed", "empty", "auth", "bad_request", "refusal", "bad_output", "lost", "fault"]
-    retry_at: int | UnsetType = UNSET
-    status: int | UnsetType = UNSET
+    retry_at: Int | UnsetType = UNSET
+    status: Int | UnsetType = UNSET
 
 
 # -- action ------------------------------------------------------------------------------------------------------------------
-class ActionProposed(Fact, kw_only=True):
+class ActionProposed(Fact, frozen=True, kw_only=True):
     """`action` is its id in the run, turn.n; `tool` is a name of the definition, or "?" when the model named none of it. body: `args`."""
 
     action: str
@@ -290,19 +291,19 @@ class ActionProposed(Fact, kw_only=True):
     kind: Literal["invoke", "handoff"]
     parent: str | UnsetType = UNSET
     pin: str | UnsetType = UNSET
-    repeats: int | UnsetType = UNSET
+    repeats: Int | UnsetType = UNSET
     replaces: str | UnsetType = UNSET
     safety: str
     tool: str
 
 
-class ActionJudged(Fact, kw_only=True):
+class ActionJudged(Fact, frozen=True, kw_only=True):
     """One judgement, all layers. body: `facts` (what was asked) and `decision` (what was answered)."""
 
     action: str
     asks: tuple[Ask, ...] | UnsetType = UNSET
-    attempt: int
-    authority: int
+    attempt: Int
+    authority: Int
     bundle: str
     code: str | UnsetType = UNSET
     determining: tuple[str, ...]
@@ -311,55 +312,55 @@ class ActionJudged(Fact, kw_only=True):
     verdict: Literal["allow", "escalate", "deny", "error"]
 
 
-class ActionStarted(Fact, kw_only=True):
+class ActionStarted(Fact, frozen=True, kw_only=True):
     """**The intent.** Stands right after its ALLOW. `deadline` and `landing` are milliseconds counted from this commit."""
 
     action: str
-    attempt: int
+    attempt: Int
     capabilities: tuple[Issued, ...]
     child: str | UnsetType = UNSET
-    deadline: int
+    deadline: Int
     effect: str
-    landing: int
+    landing: Int
     operation: str
     reserves: tuple[Reserve, ...] = ()
-    votes: tuple[int, ...] = ()
+    votes: tuple[Int, ...] = ()
 
 
-class CapabilityChecked(Fact, kw_only=True):
+class CapabilityChecked(Fact, frozen=True, kw_only=True):
     """One use during the call. body: `value` of a clock or a random number."""
 
     action: str
     capability: str
     mechanism: str
     result: Literal["granted", "refused"]
-    use: int
+    use: Int
 
 
-class ActionDoubted(Fact, kw_only=True):
+class ActionDoubted(Fact, frozen=True, kw_only=True):
     """Nobody knows whether it happened. `retry_at` (instant): not asked or tried again before."""
 
     action: str
-    attempt: int
+    attempt: Int
     cause: Literal["fault", "timeout", "lost", "stopped", "unclear"]
-    retry_at: int | UnsetType = UNSET
+    retry_at: Int | UnsetType = UNSET
 
 
-class ActionEnded(Fact, kw_only=True):
+class ActionEnded(Fact, frozen=True, kw_only=True):
     """body: `output`, when there is one. `spends` settles every reservation of the action."""
 
     action: str
-    attempt: int
+    attempt: Int
     code: str | UnsetType = UNSET
     output: Literal["valid", "invalid", "oversize", "none"]
     result: Literal["done", "failed", "unknown", "cancelled"]
-    retry_at: int | UnsetType = UNSET
+    retry_at: Int | UnsetType = UNSET
     spends: tuple[Reserve, ...] = ()
     via: Literal["tool", "reconciled", "people", "policy", "child", "stop"]
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------------
-class ApprovalRequested(Fact, kw_only=True):
+class ApprovalRequested(Fact, frozen=True, kw_only=True):
     """`digest` = action digest, `card` = card digest, `until` = this tier's deadline, `expires` = the whole chain's. body: `card`."""
 
     about: Literal["start", "outcome"]
@@ -367,15 +368,15 @@ class ApprovalRequested(Fact, kw_only=True):
     card: str
     chain: str
     digest: str
-    expires: int
+    expires: Int
     policy: str
-    quorum: int
+    quorum: Int
     request: str
-    tier: int
-    until: int
+    tier: Int
+    until: Int
 
 
-class Voted(Fact, kw_only=True):
+class Voted(Fact, frozen=True, kw_only=True):
     """body: `ballot` (the DSSE envelope). A standing vote stands on chain `log` and names no action."""
 
     about: Literal["start", "outcome"]
@@ -387,16 +388,17 @@ class Voted(Fact, kw_only=True):
     principal: str
     request: str | UnsetType = UNSET
     scope: Literal["once", "standing"]
+    veto: bool = False
 
 
-class VoteWithdrawn(Fact, kw_only=True):
+class VoteWithdrawn(Fact, frozen=True, kw_only=True):
     ballot: str
     clock: Clock
     mail: MailRef | UnsetType = UNSET
     principal: str
 
 
-class MessageReceived(Fact, kw_only=True):
+class MessageReceived(Fact, frozen=True, kw_only=True):
     """body: `text`, in the words of the user."""
 
     clock: Clock
@@ -404,31 +406,31 @@ class MessageReceived(Fact, kw_only=True):
     principal: str
 
 
-class MessageRefused(Fact, kw_only=True):
+class MessageRefused(Fact, frozen=True, kw_only=True):
     """An incident when the reason is `forged`. body: `message`, as it came."""
 
     mail: MailRef
     reason: Literal["forged", "malformed", "not_waiting", "wrong_request", "wrong_action", "expired", "not_an_approver", "voted_already", "own_request", "duplicate", "ended", "vetoed"]
 
 
-class TimePassed(Fact, kw_only=True):
+class TimePassed(Fact, frozen=True, kw_only=True):
     housekeeping: ClassVar[bool] = True
     clock: Clock
     source: Literal["worker", "ledger"]
 
 
 # -- chain `log` -------------------------------------------------------------------------------------------------------------
-class LogOpened(Fact, kw_only=True):
+class LogOpened(Fact, frozen=True, kw_only=True):
     """First record of the administrative chain. `quorum` of the administrator keys must sign what widens authority."""
 
     clock: Clock
     keys: tuple[NamedKey, ...]
     nonce: str
     origin: str
-    quorum: int
+    quorum: Int
 
 
-class RunRefused(Fact, kw_only=True):
+class RunRefused(Fact, frozen=True, kw_only=True):
     """A start (it takes a register number) or a resume (`run`, which stays where it was) was refused. body: `diagnosis`."""
 
     agent: str
@@ -438,7 +440,7 @@ class RunRefused(Fact, kw_only=True):
     run: str | UnsetType = UNSET
 
 
-class PolicyChanged(Fact, kw_only=True):
+class PolicyChanged(Fact, frozen=True, kw_only=True):
     """Widens authority: body `statement` is a DSSE by the administrators."""
 
     agent: str
@@ -447,7 +449,7 @@ class PolicyChanged(Fact, kw_only=True):
     old: str
 
 
-class KeyChanged(Fact, kw_only=True):
+class KeyChanged(Fact, frozen=True, kw_only=True):
     """`new` alone enrols, both rotate, `old` alone revokes (narrowing: no statement needed). body: `statement`."""
 
     clock: Clock
@@ -479,14 +481,14 @@ class Record(Struct, Generic[F], frozen=True, forbid_unknown_fields=True, kw_onl
     at: str
     body: tuple[BodyPart, ...] | UnsetType = UNSET
     causes: tuple[str, ...] | UnsetType = UNSET
-    epoch: int
+    epoch: Int
     fact: F
     prev: str
     run: str
-    seq: int
-    turn: int
+    seq: Int
+    turn: Int
     type: str
-    v: int = 1
+    v: Int = 1
 
 
 AnyRecord = Record[Fact]

@@ -1,0 +1,223 @@
+"""What every ledger driver checks before it writes: `admit(run, after, records, payloads) -> Admitted`.
+
+Records must continue the chain (run, seq, prev, epoch), stay within their size, and stand beside exactly the payloads they commit
+to. Only a header of each record is read here; the closed decoding of the whole belongs to whoever believes a record.
+
+The rule a newcomer would break: nothing here knows the stored head. Whether `after` is still where the run stands is for the driver
+to compare inside its own transaction, and there a difference is a Conflict; here it is the caller who contradicts himself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from mandamus.core.payload import INLINE_MAX, SALT, Payload, commit
+from mandamus.core.records import LOG, RECORD_BYTES_MAX, LogOpened, RunOpened, decode, event_hash, genesis_prev
+from mandamus.errors import Misuse, ProofError
+
+PARTS_MAX = 32
+PROGRESS = frozenset(("ModelReplied", "ActionEnded"))  # a reply or an outcome: the run is no poison, `tries` falls to 0
+After = tuple[int, str, int]  # seq, hash, epoch of the last record
+
+_run_name = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch  # a file name, a NATS token and a URL segment alike
+
+
+class Admitted(Struct, frozen=True, gc=False):
+    """Where the run stands afterwards, the hash of each record, and whether one of them was a reply or an outcome."""
+
+    seq: int
+    hash: str
+    epoch: int
+    hashes: tuple[str, ...]
+    progress: bool
+
+
+class _Part(Struct, frozen=True, gc=False):
+    commit: str
+    part: str
+
+
+class _Header(Struct, frozen=True, gc=False):
+    epoch: int
+    prev: str
+    run: str
+    seq: int
+    type: str
+    body: tuple[_Part, ...] = ()
+
+
+_header = msgspec.json.Decoder(_Header).decode
+
+
+def admit(run: str, after: After | None, records: Sequence[bytes], payloads: Sequence[Payload] = ()) -> Admitted:
+    """`after` None opens the run. Raises ProofError when bytes contradict each other, Misuse when something is missing or too large."""
+    if after is None and not (records and _run_name(run)):
+        raise _cannot_open(run, records)
+    seq, tip, epoch = after or (-1, "", 0)
+    hashes: list[str] = []
+    wanted: dict[tuple[int, str], str] = {}
+    progress = False
+    for raw in records:
+        header = _read(run, seq + 1, raw)
+        if header.run != run or header.seq != seq + 1 or header.prev != (tip if seq >= 0 else _genesis(run, header, raw)):
+            raise _does_not_chain(run, seq, tip, header)
+        if seq >= 0 and header.epoch != epoch + (header.type == "RunOwned"):
+            raise _wrong_epoch(run, epoch, header)
+        for part in header.body:
+            wanted[header.seq, part.part] = part.commit
+        if len(header.body) > PARTS_MAX or len(header.body) > len({part.part for part in header.body}):
+            raise _bad_parts(run, header)
+        seq, tip, epoch = header.seq, event_hash(raw), header.epoch
+        hashes.append(tip)
+        progress = progress or header.type in PROGRESS
+    if wanted or payloads:
+        _match(run, wanted, payloads)
+    return Admitted(seq, tip, epoch, tuple(hashes), progress)
+
+
+def next_wake(stored: int | None, mail: int, at: int | None, cursor: int, now: int) -> int | None:
+    """When the run is due after an append that asked for `at` with the mail cursor of its fold.
+
+    While mail lies beyond that cursor the run stays due: a vote sent a moment before the append would be slept through.
+    """
+    if mail <= cursor:
+        return at
+    return min(instant for instant in (stored, at, now) if instant is not None)
+
+
+def _read(run: str, seq: int, raw: bytes) -> _Header:
+    if len(raw) > RECORD_BYTES_MAX:
+        raise Misuse(
+            f"a record of {len(raw)} bytes is too large",
+            code="MDM-0120",
+            where=_at(run, seq),
+            expected=f"at most {RECORD_BYTES_MAX}",
+            fix="move the value into a payload, or into a blob when it exceeds 256 KiB",
+        )
+    try:
+        return _header(raw)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise ProofError(f"record has no readable header: {error}", code="MDM-0601", where=_at(run, seq)) from None
+
+
+def _genesis(run: str, header: _Header, raw: bytes) -> str:
+    """`prev` that seq 0 must carry; it binds the run's name, so a genesis cannot be replayed under another one."""
+    fact = decode(raw).fact
+    if not isinstance(fact, LogOpened if run == LOG else RunOpened):
+        raise ProofError(
+            f"a chain cannot begin with {header.type}",
+            code="MDM-0620",
+            where=_at(run, 0),
+            expected="LogOpened" if run == LOG else "RunOpened",
+            found=header.type,
+        )
+    return genesis_prev(run, fact)
+
+
+def _match(run: str, wanted: dict[tuple[int, str], str], payloads: Sequence[Payload]) -> None:
+    for payload in payloads:
+        named = wanted.pop((payload.seq, payload.part), None) if payload.run == run else None
+        if named is None:
+            raise Misuse(
+                f"payload {payload.part!r} belongs to no record of this append",
+                code="MDM-0121",
+                where=_at(payload.run, payload.seq),
+                fix="send each payload once, in the append of the record that commits to it",
+            )
+        if len(payload.bytes) > SALT + INLINE_MAX or payload.form != "plain":
+            raise _not_inline(payload)
+        if len(payload.bytes) < SALT or commit(payload.bytes[:SALT], payload.bytes[SALT:]) != named:
+            raise ProofError(
+                f"payload {payload.part!r} is not the one its record commits to",
+                code="MDM-0610",
+                where=_at(run, payload.seq),
+                expected=named[:12],
+                why="stored so, nobody could ever use it: every reader recomputes the commitment",
+            )
+    for seq, part in wanted:
+        raise Misuse(
+            f"body part {part!r} has no payload",
+            code="MDM-0122",
+            where=_at(run, seq),
+            why="a crash would leave a commitment to a value that nobody has",
+            fix="send the payload in the same append",
+        )
+
+
+# -- diagnoses ---------------------------------------------------------------------------------------------------------------
+def _at(run: str, seq: int) -> str:
+    return f"run {run} (event {seq})"
+
+
+def _cannot_open(run: str, records: Sequence[bytes]) -> Misuse:
+    if records:
+        return Misuse(
+            "the run's name cannot be used",
+            code="MDM-0123",
+            expected="1 to 64 of A-Z a-z 0-9 _ -",
+            found=ascii(run[:80]),
+            why="it names files, subjects and addresses",
+        )
+    return Misuse("a run begins with its genesis record", code="MDM-0123", where=f"run {run[:64]}", found="no record")
+
+
+def _does_not_chain(run: str, seq: int, tip: str, header: _Header) -> ProofError:
+    if header.run != run:
+        what, expected, found = "a record of another run", run, header.run[:64]
+    elif header.seq != seq + 1:
+        what, expected, found = "the record is out of order", f"event {seq + 1}", f"event {header.seq}"
+    else:
+        what, expected, found = "the record does not continue the chain", f"prev {tip[:12] or 'as genesis'}", f"prev {header.prev[:12]}"
+    return ProofError(
+        what,
+        code="MDM-0620",
+        where=_at(run, seq + 1),
+        expected=expected,
+        found=found,
+        why="written so, the chain would be broken for ever",
+        fix="seal the facts again, from the head that the append names",
+    )
+
+
+def _wrong_epoch(run: str, epoch: int, header: _Header) -> ProofError:
+    owned = header.type == "RunOwned"
+    return ProofError(
+        "the epoch moves only with RunOwned, by one",
+        code="MDM-0621",
+        where=_at(run, header.seq),
+        expected=f"epoch {epoch + owned} in {header.type}",
+        found=f"epoch {header.epoch}",
+        why="it says who wrote a record; a fenced owner must not pass for the present one",
+    )
+
+
+def _bad_parts(run: str, header: _Header) -> ProofError:
+    return ProofError(
+        "body parts must have different names, and few",
+        code="MDM-0622",
+        where=_at(run, header.seq),
+        expected=f"at most {PARTS_MAX} distinct parts",
+        found=f"{len(header.body)} parts",
+    )
+
+
+def _not_inline(payload: Payload) -> Misuse:
+    if payload.form != "plain":
+        return Misuse(
+            f"payload {payload.part!r} has the form {payload.form[:20]!a}",
+            code="MDM-0124",
+            where=_at(payload.run, payload.seq),
+            expected="plain",
+            why="its commitment could not be checked",
+        )
+    return Misuse(
+        f"payload {payload.part!r} of {len(payload.bytes) - SALT} bytes is too large for the ledger",
+        code="MDM-0124",
+        where=_at(payload.run, payload.seq),
+        expected=f"at most {INLINE_MAX} bytes",
+        fix="store it as a blob first",
+    )

@@ -1,0 +1,143 @@
+"""The closed check of a fact envelope, before any engine is asked (POLICY, sections 2 and 3).
+
+Exact keys, exact types, known words, no float, no integer beyond 2^53-1, nothing that has no canonical bytes. Engines skip a rule
+whose evaluation fails, so a fact that is missing or ill-typed would switch off the rule that needs it. The rule a newcomer would
+break: a fault here is the verdict `error`, never `deny` and never a default value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from mandamus.core.argtypes import Record, argument_types, misfit
+from mandamus.core.canonical import INT_MAX, canon
+from mandamus.core.clock import WEEKDAYS, LocalTime
+from mandamus.core.data import name_of
+from mandamus.core.definition import ToolSpec
+from mandamus.core.facts import ActionFacts, AmountFacts, ContextFacts, FactEnvelope, PeopleFacts, PrincipalFacts, RunFacts, UserFacts
+
+_date = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])").fullmatch
+_EXACT: dict[Any, Callable[[Any], bool]] = {
+    str: lambda v: type(v) is str,
+    int: lambda v: type(v) is int and 0 <= v <= INT_MAX,
+    bool: lambda v: type(v) is bool,
+    tuple[str, ...]: lambda v: type(v) is tuple and all(type(x) is str for x in v),
+}
+
+
+def _checks(group: type[Struct]) -> tuple[tuple[str, Callable[[Any], bool]], ...]:
+    return tuple((f.name, _EXACT[f.type]) for f in msgspec.structs.fields(group) if f.type in _EXACT)
+
+
+_GROUPS: tuple[tuple[str, type[Struct], tuple[tuple[str, Callable[[Any], bool]], ...]], ...] = tuple(
+    (name, group, _checks(group))
+    for name, group in (
+        ("action", ActionFacts),
+        ("clock", LocalTime),
+        ("context", ContextFacts),
+        ("people", PeopleFacts),
+        ("principal", PrincipalFacts),
+        ("run", RunFacts),
+    )
+)
+_USER, _AMOUNT = _checks(UserFacts), _checks(AmountFacts)
+
+
+class Contract(Struct, frozen=True):
+    """What the facts of one tool must say: its words, the type of its arguments, whether an amount must, may or must not be there."""
+
+    kind: str
+    safety: str
+    effect: str
+    data: str
+    pin: str
+    args: Record
+    amount: str  # "always", "maybe", "never"
+
+    @classmethod
+    def of(cls, spec: ToolSpec) -> Contract:
+        args = argument_types(spec.input_schema)
+        counted = args.fields.get(spec.amount) if spec.amount else None
+        amount = "never" if not spec.amount else "always" if counted is not None and counted.required else "maybe"
+        return cls(spec.kind, spec.safety, spec.effect, name_of(spec.data), spec.pin, args, amount)
+
+
+class Envelope:
+    """`Envelope(tools, limits).fault(facts)` is "" or the first fault, in words that name the fact and never quote it.
+
+    Without `tools` (an engine that was told of none) arguments are only checked to be plain; without `limits`, sums likewise.
+    """
+
+    def __init__(self, tools: Sequence[ToolSpec] | None = None, limits: frozenset[str] | None = None) -> None:
+        self.contracts = None if tools is None else {t.name: Contract.of(t) for t in tools}
+        self.limits = limits
+
+    def fault(self, facts: FactEnvelope) -> str:
+        fault = _fault_of_groups(facts) or _fault_of_words(facts)
+        return fault or self._fault_of_sums(facts) or self._fault_of_tool(facts) or _fault_of_bytes(facts)
+
+    def _fault_of_sums(self, facts: FactEnvelope) -> str:
+        sums = facts.sums
+        if type(sums) is not dict:
+            return "fact sums is not a record"
+        if any(type(k) is not str or not _EXACT[int](v) for k, v in sums.items()):
+            return "fact sums holds something that is no whole number within 2^53-1"
+        if self.limits is not None and sums.keys() != self.limits:
+            missing = ", ".join(sorted(self.limits - sums.keys()))
+            return f"fact sums lacks {missing}" if missing else "fact sums has a limit that this policy does not know"
+        return ""
+
+    def _fault_of_tool(self, facts: FactEnvelope) -> str:
+        if self.contracts is None:
+            return misfit(facts.args, None, "args") if type(facts.args) is dict else "args is not a record"
+        contract = self.contracts.get(facts.action.tool)
+        if contract is None:
+            return "fact action.tool names no tool that this policy was loaded with"
+        for word in ("kind", "safety", "effect", "data", "pin"):
+            if getattr(facts.action, word) != getattr(contract, word):
+                return f"fact action.{word} is not the one of the tool that this policy was loaded with"
+        if contract.amount == ("never" if facts.amount is not UNSET else "always"):
+            return "fact amount is missing" if facts.amount is UNSET else "fact amount is there, but the tool counts none"
+        return misfit(facts.args, contract.args, "args")
+
+
+def _fault_of_groups(facts: FactEnvelope) -> str:
+    if type(facts) is not FactEnvelope:
+        return "the facts are no FactEnvelope"
+    for name, group, checks in _GROUPS:
+        if fault := _fault_of_group(getattr(facts, name), group, checks, name):
+            return fault
+    amount = facts.amount
+    return _fault_of_group(facts.context.user, UserFacts, _USER, "context.user") or (
+        "" if amount is UNSET else _fault_of_group(amount, AmountFacts, _AMOUNT, "amount")
+    )
+
+
+def _fault_of_group(value: Any, group: type[Struct], checks: tuple[tuple[str, Callable[[Any], bool]], ...], name: str) -> str:
+    if type(value) is not group:
+        return f"fact {name} is missing or of another form"
+    for field, exact in checks:
+        if not exact(getattr(value, field)):
+            return f"fact {name}.{field} is {type(getattr(value, field)).__name__}, or out of range"
+    return ""
+
+
+def _fault_of_words(facts: FactEnvelope) -> str:
+    """Words that rules compare: one that is misspelt would match no rule."""
+    clock = facts.clock
+    if clock.weekday not in WEEKDAYS or clock.hour > 23 or clock.minute > 59 or not _date(clock.date):
+        return "fact clock is no time of day"
+    return "" if facts.action.attempt >= 1 and facts.action.tool else "fact action has no tool or no attempt"
+
+
+def _fault_of_bytes(facts: FactEnvelope) -> str:
+    try:
+        canon(msgspec.to_builtins(facts))
+    except (ValueError, TypeError, RecursionError):
+        return "the facts have no canonical bytes"
+    return ""

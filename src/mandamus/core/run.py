@@ -1,0 +1,410 @@
+"""A run is the fold of its records: `evolve(run, record) -> Run`. Nothing else is state, and no rule lives here.
+
+The tables below say every legal move of a run and of an action; the diagrams in the docs are drawn from them. The fold keeps the
+open turn only and refers to the past, so it stays flat however long a run gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import reduce
+from typing import Any
+
+from msgspec import UNSET, Struct, json, structs
+
+from mandamus.core import records as r
+from mandamus.core.canonical import digest
+from mandamus.core.clock import Clock
+from mandamus.core.records import Fact, Record, Reserve
+
+replace = structs.replace
+
+LIVES = {
+    "new": ("running",),
+    "running": ("halted", "completed", "failed", "cancelled"),
+    "halted": ("running", "cancelled"),
+    "completed": ("sealed",),
+    "failed": ("sealed",),
+    "cancelled": ("sealed",),
+    "sealed": (),
+}
+ACTIONS = {
+    "proposed": ("judged", "cancelled"),
+    "judged": ("started", "denied", "judged", "cancelled"),
+    "started": ("doubted", "done", "failed"),
+    "doubted": ("started", "done", "failed", "unknown", "cancelled", "doubted"),
+    "unknown": ("started", "done", "settled"),
+    "done": (),
+    "failed": ("started", "denied", "cancelled"),
+    "denied": (),
+    "cancelled": (),
+    "settled": (),
+}
+ENDED = ("completed", "failed", "cancelled", "sealed")
+CLOSED = ("done", "failed", "denied", "cancelled", "settled")
+IN_DOUBT = ("started", "doubted", "unknown")
+
+
+class Granted(Struct, frozen=True, gc=False):
+    """A chain whose quorum was reached, with the votes that reached it (seqs)."""
+
+    chain: str
+    votes: tuple[int, ...]
+
+
+class Vote(Struct, frozen=True, gc=False):
+    """A counted ballot, by reference: `seq` is its record."""
+
+    principal: str
+    decision: str
+    seq: int
+    veto: bool = False
+
+
+class Waiting(Struct, frozen=True):
+    """An open request to people. `until` ends the tier, `expires` the chain (instants)."""
+
+    id: str
+    about: str
+    chain: str
+    digest: str
+    card: str
+    policy: str
+    quorum: int
+    tier: int
+    until: int
+    expires: int
+    seq: int
+    votes: tuple[Vote, ...] = ()
+    over: bool = False
+
+
+class Action(Struct, frozen=True):
+    """One proposed call. `seq` is its proposal (payload `args`, commitment `args`), `out` the record that holds its output."""
+
+    id: str
+    call: str
+    tool: str
+    kind: str
+    safety: str
+    effect: str
+    by: str
+    seq: int
+    args: str
+    pin: str = ""
+    parent: str = ""
+    fault: str = ""
+    repeats: int | None = None
+    state: str = "proposed"
+    verdict: str = ""
+    code: str = ""
+    attempt: int = 0
+    absent: bool = False
+    doubts: int = 0
+    cause: str = ""
+    retry_at: int = 0
+    operation: str = ""
+    child: str = ""
+    reserves: tuple[Reserve, ...] = ()
+    request: Waiting | None = None
+    granted: tuple[Granted, ...] = ()
+    uses: int = 0
+    out: int = -1
+    clock: int = 0
+
+    @property
+    def closed(self) -> bool:
+        return self.state in CLOSED and not self.retry_at
+
+
+class Spent(Struct, frozen=True, gc=False):
+    """What the run has used of its own budget."""
+
+    calls: int = 0
+    input: int = 0
+    output: int = 0
+    retries: int = 0
+    denials: int = 0
+    bad: int = 0
+
+
+class Run(Struct, frozen=True):
+    """`stage`: ready (a turn is due) · asking · failed (ask again) · acting · answered · stopping."""
+
+    id: str = ""
+    seq: int = -1
+    head: str = ""
+    epoch: int = 0
+    life: str = "new"
+    stage: str = "ready"
+    opened: r.RunOpened | None = None
+    clock: Clock | None = None
+    turn: int = 0
+    attempt: int = 0
+    retry_at: int = 0
+    cursor: int = 0
+    keys: tuple[str, ...] = ()
+    actions: dict[str, Action] = {}
+    spent: Spent = Spent()
+    denied: tuple[int, ...] = ()
+    reserved: int = 0
+    cause: str = ""
+    code: str = ""
+    end: str = ""
+    answer: int = -1
+    heard: int = 0
+
+    @property
+    def genesis(self) -> r.RunOpened:
+        assert self.opened is not None, "the run has not been opened"
+        return self.opened
+
+    @property
+    def open_actions(self) -> list[Action]:
+        return [a for a in self.actions.values() if not a.closed]
+
+
+EMPTY = Run()
+
+
+def fold(records: Iterable[Record[Any]], run: Run = EMPTY) -> Run:
+    return reduce(evolve, records, run)
+
+
+def evolve(run: Run, record: Record[Any], hash: str = "") -> Run:
+    """What is now true. `hash` is the record's own, when the caller has it at hand."""
+    return _STEP[type(record.fact)](replace(run, seq=record.seq, head=hash), record, record.fact)
+
+
+def ripe(request: Waiting) -> bool:
+    """The ask is met, or can no longer be met: the action is judged again with that as a fact."""
+    return request.over or decision_of(request) != ""
+
+
+def decision_of(request: Waiting) -> str:
+    """approve, reject, done, again, abandon — or "" while it is open. One reject or veto decides; else the quorum of distinct people."""
+    for vote in request.votes:
+        if vote.decision == "reject" or vote.veto:
+            return "reject"
+    for decision in ("approve", "done", "again", "abandon"):
+        people = {v.principal for v in request.votes if v.decision == decision}
+        if len(people) >= request.quorum:
+            return decision
+    return ""
+
+
+def state_digest(run: Run) -> str:
+    """Digest of the fold, for seals and snapshots. The head's hash stays outside: it is named beside it."""
+    return digest("state", json.encode(replace(run, head=""), order="deterministic"))
+
+
+Step = Callable[[Run, Record[Any], Any], Run]
+_STEP: dict[type[Fact], Step] = {}
+
+
+def _on(kind: type[Fact]) -> Callable[[Step], Step]:
+    def register(step: Step) -> Step:
+        _STEP[kind] = step
+        return step
+
+    return register
+
+
+def _with(run: Run, id: str, **changes: Any) -> Run:
+    return replace(run, actions={**run.actions, id: replace(run.actions[id], **changes)})
+
+
+# -- run ---------------------------------------------------------------------------------------------------------------------
+@_on(r.RunOpened)
+def _opened(run: Run, record: Record[Any], fact: r.RunOpened) -> Run:
+    return replace(run, id=record.run, epoch=record.epoch, life="running", opened=fact, clock=fact.clock)
+
+
+@_on(r.RunOwned)
+def _owned(run: Run, record: Record[Any], fact: r.RunOwned) -> Run:
+    """A takeover doubts everything that was started, and lifts a halt: whoever resumes has seen its cause."""
+    actions = {i: replace(a, state="doubted", cause="lost", retry_at=0) if a.state == "started" else a for i, a in run.actions.items()}
+    life = "running" if run.life == "halted" else run.life
+    spent = replace(run.spent, denials=0) if run.life == "halted" else run.spent
+    stage = "failed" if run.stage == "asking" else run.stage
+    return replace(run, epoch=record.epoch, actions=actions, life=life, cause="", code="", spent=spent, clock=fact.clock, stage=stage)
+
+
+@_on(r.StopRequested)
+def _stop(run: Run, record: Record[Any], fact: r.StopRequested) -> Run:
+    run = _mailed(replace(run, clock=fact.clock), fact.mail)
+    return replace(run, end="cancelled", stage="stopping") if fact.mode == "cancel" else run
+
+
+@_on(r.RunHalted)
+def _halted(run: Run, record: Record[Any], fact: r.RunHalted) -> Run:
+    return replace(run, life="halted", cause=fact.cause, code=fact.code)
+
+
+@_on(r.RunEnded)
+def _ended(run: Run, record: Record[Any], fact: r.RunEnded) -> Run:
+    return replace(run, life=fact.state, end=fact.state, code=fact.code or "")
+
+
+@_on(r.RunSealed)
+def _sealed(run: Run, record: Record[Any], fact: r.RunSealed) -> Run:
+    return replace(run, life="sealed")
+
+
+# -- turn --------------------------------------------------------------------------------------------------------------------
+@_on(r.TurnStarted)
+def _turn(run: Run, record: Record[Any], fact: r.TurnStarted) -> Run:
+    """The last turn's actions are history now; only what is unsettled stays in sight."""
+    return replace(run, turn=record.turn, clock=fact.clock, actions={}, attempt=0, heard=0)
+
+
+@_on(r.ContextCompiled)
+@_on(r.GuardrailChecked)
+def _nothing(run: Run, record: Record[Any], fact: Fact) -> Run:
+    return run
+
+
+@_on(r.ModelCalled)
+def _called(run: Run, record: Record[Any], fact: r.ModelCalled) -> Run:
+    return replace(run, stage="asking", attempt=fact.attempt, reserved=fact.reserves, retry_at=0)
+
+
+@_on(r.ModelReplied)
+def _replied(run: Run, record: Record[Any], fact: r.ModelReplied) -> Run:
+    u, s = fact.usage, run.spent
+    spent = replace(s, input=s.input + u.input, output=s.output + u.output, calls=s.calls + fact.calls)
+    stage = "stopping" if run.stage == "stopping" else "acting" if fact.calls else "answered"
+    if stage == "answered":
+        return replace(run, stage=stage, spent=spent, reserved=0, end="completed", answer=record.seq)
+    return replace(run, stage=stage, spent=spent, reserved=0)
+
+
+@_on(r.ModelFailed)
+def _failed(run: Run, record: Record[Any], fact: r.ModelFailed) -> Run:
+    """A lost call counts as spent in full. A bad answer is a reply already; it makes another turn due."""
+    s = run.spent
+    if fact.category == "bad_output":
+        spent = replace(s, bad=s.bad + 1, retries=s.retries + 1)
+        again = s.bad == 0 and run.stage != "stopping"
+        return replace(run, spent=spent, stage="ready" if again else run.stage, end="" if again else "failed", code="" if again else "bad_output")
+    lost = run.reserved if fact.category == "lost" else 0
+    again = fact.retry_at is not UNSET
+    spent = replace(s, input=s.input + lost, retries=s.retries + 1 if again else s.retries)
+    stage = "stopping" if run.stage == "stopping" else "failed"
+    return replace(run, stage=stage, spent=spent, reserved=0, retry_at=fact.retry_at or 0)
+
+
+# -- action ------------------------------------------------------------------------------------------------------------------
+@_on(r.ActionProposed)
+def _proposed(run: Run, record: Record[Any], fact: r.ActionProposed) -> Run:
+    action = Action(
+        id=fact.action, call=fact.call, tool=fact.tool, kind=fact.kind, safety=fact.safety, effect=fact.effect, by=fact.by, seq=record.seq,
+        args=record.body[0].commit if record.body else "", pin=fact.pin or "", parent=fact.parent or "", fault=fact.fault or "",
+        repeats=None if fact.repeats is UNSET else fact.repeats,
+    )  # fmt: skip
+    return replace(run, actions={**run.actions, action.id: action})
+
+
+@_on(r.ActionJudged)
+def _judged(run: Run, record: Record[Any], fact: r.ActionJudged) -> Run:
+    action = run.actions[fact.action]
+    change: dict[str, Any] = {"verdict": fact.verdict, "code": fact.code or "", "request": None}
+    if action.state in ("proposed", "judged", "failed"):
+        change["state"] = "denied" if fact.verdict == "deny" else "judged"
+    if action.request and decision_of(action.request) == "approve":
+        votes = tuple(v.seq for v in action.request.votes)
+        change["granted"] = (*action.granted, Granted(action.request.chain, votes))
+    if fact.verdict == "deny":
+        change["retry_at"] = 0
+        run = replace(run, denied=(*run.denied[-15:], action.seq), spent=replace(run.spent, denials=run.spent.denials + 1))
+    return _with(run, fact.action, **change)
+
+
+@_on(r.ActionStarted)
+def _started(run: Run, record: Record[Any], fact: r.ActionStarted) -> Run:
+    run = replace(run, spent=replace(run.spent, denials=0))
+    return _with(
+        run, fact.action, state="started", attempt=fact.attempt, operation=fact.operation, reserves=run.actions[fact.action].reserves or fact.reserves, child=fact.child or "",
+        retry_at=0, absent=False, cause="", clock=run.clock.now if run.clock else 0,
+    )  # fmt: skip
+
+
+@_on(r.CapabilityChecked)
+def _used(run: Run, record: Record[Any], fact: r.CapabilityChecked) -> Run:
+    return _with(run, fact.action, uses=run.actions[fact.action].uses + 1)
+
+
+@_on(r.ActionDoubted)
+def _doubted(run: Run, record: Record[Any], fact: r.ActionDoubted) -> Run:
+    action = run.actions[fact.action]
+    run = _retried(run, fact.retry_at is not UNSET)
+    return _with(run, fact.action, state="doubted", cause=fact.cause, doubts=action.doubts + 1, retry_at=fact.retry_at or 0)
+
+
+@_on(r.ActionEnded)
+def _action_ended(run: Run, record: Record[Any], fact: r.ActionEnded) -> Run:
+    """An unknown that people abandon is settled; a failure with `retry_at` is tried again, after a new judgement."""
+    unknown = fact.result == "unknown"
+    state = "settled" if unknown and fact.via == "people" else fact.result
+    change: dict[str, Any] = {"state": state, "code": fact.code or "", "retry_at": fact.retry_at or 0, "request": None}
+    if not unknown or fact.via == "people":
+        change["reserves"] = ()
+    if fact.retry_at:
+        change["absent"] = True
+        run = _retried(run, True)
+    if record.body:
+        change["out"] = record.seq
+    return _with(run, fact.action, **change)
+
+
+def _retried(run: Run, again: bool) -> Run:
+    return replace(run, spent=replace(run.spent, retries=run.spent.retries + 1)) if again else run
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------------
+@_on(r.ApprovalRequested)
+def _requested(run: Run, record: Record[Any], fact: r.ApprovalRequested) -> Run:
+    old = run.actions[fact.action].request
+    again = old if old and old.id == fact.request else None
+    waiting = Waiting(
+        id=fact.request, about=fact.about, chain=fact.chain, digest=fact.digest, card=fact.card, policy=fact.policy, quorum=fact.quorum,
+        tier=fact.tier, until=fact.until, expires=fact.expires, seq=again.seq if again else record.seq, votes=again.votes if again else (),
+    )  # fmt: skip
+    return _with(run, fact.action, request=waiting)
+
+
+@_on(r.Voted)
+def _voted(run: Run, record: Record[Any], fact: r.Voted) -> Run:
+    run = _mailed(replace(run, clock=fact.clock), fact.mail)
+    request = run.actions[fact.action or ""].request
+    if request is None:
+        return run
+    vote = Vote(fact.principal, fact.decision, record.seq, fact.veto)
+    return _with(run, fact.action or "", request=replace(request, votes=(*request.votes, vote)))
+
+
+@_on(r.MessageReceived)
+def _message(run: Run, record: Record[Any], fact: r.MessageReceived) -> Run:
+    run = _mailed(replace(run, clock=fact.clock, heard=run.heard + 1), fact.mail)
+    return replace(run, stage="ready", end="") if run.stage == "answered" and run.end == "completed" else run
+
+
+@_on(r.MessageRefused)
+def _message_refused(run: Run, record: Record[Any], fact: r.MessageRefused) -> Run:
+    return _mailed(run, fact.mail)
+
+
+@_on(r.TimePassed)
+def _time(run: Run, record: Record[Any], fact: r.TimePassed) -> Run:
+    """A tier or a chain whose end has passed is over: what waited on it is judged again, with that as a fact."""
+    run = replace(run, clock=fact.clock)
+    for action in run.actions.values():
+        if action.request and not action.request.over and fact.clock.now >= action.request.expires:
+            run = _with(run, action.id, request=replace(action.request, over=True))
+    return run
+
+
+def _mailed(run: Run, mail: Any) -> Run:
+    if mail is UNSET:
+        return run
+    return replace(run, cursor=max(run.cursor, mail.cursor), keys=(*run.keys, mail.key))

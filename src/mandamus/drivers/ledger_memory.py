@@ -1,0 +1,247 @@
+"""The ledger in memory, for tests: the same promises as a file's, except that it dies with its process.
+
+    ledger = MemoryLedger(clock=lambda: 0)
+    second = MemoryLedger(beside=ledger)        # another handle on the same store, as another process would have
+
+The rule a newcomer would break: law 1 forbids effects without a durable log, so nothing but a test may drive a run on this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from msgspec import structs
+
+from mandamus.core.admit import admit, next_wake
+from mandamus.core.payload import INLINE_MAX, Payload
+from mandamus.errors import Conflict, Misuse
+from mandamus.ports import Account, AccountCheck, AccountWrite, Head, Wake
+
+
+class _Store:
+    """What all handles share."""
+
+    def __init__(self) -> None:
+        self.heads: dict[str, Head] = {}
+        self.records: dict[str, list[bytes]] = {}
+        self.payloads: dict[str, dict[tuple[int, str], Payload]] = {}
+        self.mail: dict[str, list[tuple[int, str, bytes]]] = {}
+        self.messages = 0
+        self.accounts: dict[str, Account] = {}
+        self.deltas: dict[str, list[bytes]] = {}
+        self.locks: dict[str, MemoryLedger] = {}
+
+
+class MemoryLedger:
+    """Implements `ports.Ledger` for one event loop. Closing a handle drops its locks, as death does."""
+
+    def __init__(self, clock: Callable[[], int] | None = None, *, beside: MemoryLedger | None = None) -> None:
+        self._store: _Store = beside._store if beside else _Store()
+        self._clock: Callable[[], int] = clock or (beside._clock if beside else _now)
+        self._closed = False
+
+    # -- records -------------------------------------------------------------------------------------------------------------
+    async def head(self, run: str) -> Head | None:
+        self._refuse_closed()
+        return self._store.heads.get(run)
+
+    async def append(
+        self,
+        run: str,
+        after: Head | None,
+        records: Sequence[bytes],
+        *,
+        payloads: Sequence[Payload] = (),
+        also: Sequence[AccountWrite | AccountCheck] = (),
+        wake: Wake | None = None,
+    ) -> Head:
+        self._refuse_closed()
+        if not (records or also or wake):
+            raise Misuse("nothing to append", code="MDM-0123", where=f"run {run[:64]}")
+        new = admit(run, (after.seq, after.hash, after.epoch) if after else None, records, payloads)
+        store, old = self._store, self._store.heads.get(run)
+        if not _same(old, after):
+            raise _moved(run, after, old)
+        self._check_accounts(run, old, also)
+        head = old or Head(run, new.seq, new.hash, new.epoch)
+        wake_at, state, tries = head.wake_at, head.state, 0 if new.progress else head.tries
+        if wake is not None:
+            wake_at, state = next_wake(head.wake_at, head.mail, wake.at, wake.cursor, self._clock()), wake.state
+        head = structs.replace(head, seq=new.seq, hash=new.hash, epoch=new.epoch, wake_at=wake_at, state=state, tries=tries)
+        store.heads[run] = head
+        store.records.setdefault(run, []).extend(records)
+        kept = store.payloads.setdefault(run, {})
+        for payload in payloads:
+            kept[payload.seq, payload.part] = payload
+        self._write_accounts(also)
+        return head
+
+    async def read(self, run: str, after: int = -1, upto: int | None = None) -> AsyncIterator[bytes]:
+        self._refuse_closed()
+        known = self._store.records.get(run, ())
+        stop = len(known) if upto is None else min(len(known), upto + 1)
+        for seq in range(max(after, -1) + 1, stop):
+            yield known[seq]
+
+    async def payload(self, run: str, seq: int, part: str) -> Payload | None:
+        self._refuse_closed()
+        return self._store.payloads.get(run, {}).get((seq, part))
+
+    async def payloads(self, run: str, after: int = -1) -> AsyncIterator[Payload]:
+        self._refuse_closed()
+        known = self._store.payloads.get(run, {})
+        for key in sorted(key for key in known if key[0] > after):
+            yield known[key]
+
+    async def runs(self, after: str | None = None, state: str | None = None) -> AsyncIterator[Head]:
+        self._refuse_closed()
+        for run in sorted(run for run in self._store.heads if run > (after or "")):
+            head = self._store.heads[run]
+            if state is None or head.state == state:
+                yield head
+
+    # -- accounts ------------------------------------------------------------------------------------------------------------
+    async def account(self, id: str) -> Account | None:
+        self._refuse_closed()
+        return self._store.accounts.get(id)
+
+    async def deltas(self, id: str) -> AsyncIterator[bytes]:
+        self._refuse_closed()
+        for delta in tuple(self._store.deltas.get(id, ())):
+            yield delta
+
+    def _check_accounts(self, run: str, head: Head | None, also: Sequence[AccountWrite | AccountCheck]) -> None:
+        """Checks compare with what is stored; several writes to one account in one append must follow each other."""
+        versions: dict[str, int] = {}
+        for entry in also:
+            known = self._store.accounts.get(entry.id)
+            stored = known.version if known else 0
+            if isinstance(entry, AccountCheck):
+                expected = entry.version
+            else:
+                stored, expected = versions.get(entry.id, stored), entry.version - 1
+                versions[entry.id] = entry.version
+            if stored != expected:
+                raise Conflict(
+                    f"account {entry.id!r} has moved",
+                    on="account",
+                    account=entry.id,
+                    head=head,
+                    code="MDM-0402",
+                    where=f"run {run}",
+                    expected=f"version {expected}",
+                    found=f"version {stored}",
+                    fix="read the account, judge again, append again",
+                )
+
+    def _write_accounts(self, also: Sequence[AccountWrite | AccountCheck]) -> None:
+        for entry in also:
+            if isinstance(entry, AccountWrite):
+                self._store.accounts[entry.id] = Account(entry.id, entry.version, entry.hash, entry.reserved, entry.spent)
+                self._store.deltas.setdefault(entry.id, []).append(entry.delta)
+
+    # -- mail ----------------------------------------------------------------------------------------------------------------
+    async def send(self, run: str, message: bytes) -> str:
+        self._refuse_closed()
+        if len(message) > INLINE_MAX:
+            raise Misuse(f"a message of {len(message)} bytes is too large", code="MDM-0134", expected=f"at most {INLINE_MAX}")
+        store, head = self._store, self._store.heads.get(run)
+        if head is None:
+            raise Misuse("there is no such run to send a message to", code="MDM-0133", where=f"run {run[:64]}", fix="mandamus runs")
+        key, box = hashlib.sha256(message).hexdigest(), store.mail.setdefault(run, [])
+        if all(known != key for _, known, _ in box):
+            store.messages += 1
+            box.append((store.messages, key, message))
+            now = self._clock()
+            store.heads[run] = structs.replace(head, mail=store.messages, wake_at=now if head.wake_at is None else min(head.wake_at, now))
+        return key
+
+    async def mailbox(self, run: str, after: int = 0) -> AsyncIterator[tuple[int, str, bytes]]:
+        self._refuse_closed()
+        for message in tuple(self._store.mail.get(run, ())):
+            if message[0] > after:
+                yield message
+
+    # -- ownership -----------------------------------------------------------------------------------------------------------
+    async def claim(self, pool: str, ttl_ms: int, *, run: str | None = None) -> Head | None:
+        self._refuse_closed()
+        store = self._store
+        if run is not None:
+            head = store.heads.get(run)
+            if head is not None and run in store.locks:
+                raise Conflict(
+                    f"the run is driven by {head.owner}",
+                    on="run",
+                    head=head,
+                    code="MDM-0403",
+                    where=f"run {run}",
+                    found=head.owner,
+                    why="a run has one driver at a time; nothing was written",
+                    fix="wait until it is given back; then claim it again",
+                )
+            return self._lease(head, ttl_ms) if head else None
+        now = self._clock()
+        due = [head for head in store.heads.values() if head.wake_at is not None and head.wake_at <= now and head.run not in store.locks]
+        return self._lease(min(due, key=lambda head: head.wake_at or 0), ttl_ms) if due else None
+
+    async def renew(self, head: Head, ttl_ms: int) -> Head:
+        self._refuse_closed()
+        store = self._store
+        if store.locks.get(head.run) is not self:
+            where = f"run {head.run}"
+            stored = store.heads.get(head.run)
+            raise Conflict(
+                "the run is not claimed by this ledger", on="run", head=stored, code="MDM-0403", where=where, fix="claim it first"
+            )
+        if ttl_ms == 0:
+            del store.locks[head.run]
+        owner, until = ("", 0) if ttl_ms == 0 else (_me(), self._clock() + ttl_ms * 1000)
+        store.heads[head.run] = structs.replace(store.heads[head.run], owner=owner, lease_until=until)
+        return store.heads[head.run]
+
+    async def close(self) -> None:
+        self._closed = True
+        for run in [run for run, holder in self._store.locks.items() if holder is self]:
+            del self._store.locks[run]
+
+    def _lease(self, head: Head, ttl_ms: int) -> Head:
+        self._store.locks[head.run] = self
+        until = self._clock() + ttl_ms * 1000
+        self._store.heads[head.run] = structs.replace(head, owner=_me(), lease_until=until, tries=head.tries + 1)
+        return self._store.heads[head.run]
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise Misuse("the ledger is closed", code="MDM-0135", fix="open it again")
+
+
+def _same(stored: Head | None, after: Head | None) -> bool:
+    if stored is None or after is None:
+        return stored is after
+    return stored.seq == after.seq and stored.hash == after.hash and stored.epoch == after.epoch
+
+
+def _moved(run: str, after: Head | None, stored: Head | None) -> Conflict:
+    fenced = stored is not None and after is not None and stored.epoch > after.epoch
+    return Conflict(
+        "another owner took the run over" if fenced else "the run is not where the append expected it",
+        on="run",
+        head=stored,
+        code="MDM-0401",
+        where=f"run {run}",
+        expected=f"event {after.seq}" if after else "no such run",
+        found=f"event {stored.seq}" if stored else "no such run",
+        why="one chain has one writer; nothing was written",
+        fix="stop driving this run" if fenced else "read the head and fold what is new",
+    )
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _me() -> str:
+    return f"pid {os.getpid()}"

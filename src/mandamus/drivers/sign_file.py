@@ -1,0 +1,155 @@
+"""Port `Signer`, by a private key in a file: Ed25519, PKCS#8 PEM, mode 0600, with an optional passphrase.
+
+The file holds a first line `# vkey NAME+ID+KEY` and the PEM block. The rule a newcomer would break: a key file that others can read
+is refused, not repaired; whoever could read it may have signed with it already.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from mandamus.errors import Misuse
+from mandamus.proof.keys import VKey, parse_vkey, vkey
+
+KEY_FILE_BYTES_MAX = 16 * 1024
+_HEAD = "# vkey "
+
+
+class FileSigner:
+    """`FileSigner.open("keys/alice.pem").sign(message)`. The private key never leaves this object, not even by its repr."""
+
+    def __init__(self, private: Ed25519PrivateKey, key: VKey) -> None:
+        self._private, self.key = private, key
+
+    @property
+    def vkey(self) -> str:
+        return str(self.key)
+
+    @property
+    def keyid(self) -> str:
+        return self.key.id
+
+    def sign(self, message: bytes) -> bytes:
+        return self._private.sign(message)
+
+    def __repr__(self) -> str:
+        return f"FileSigner({self.key.name}+{self.key.id})"
+
+    @classmethod
+    def create(cls, path: str | Path, name: str | Callable[[bytes], str], passphrase: bytes | None = None) -> FileSigner:
+        """A new key under this name, which may be made from the public key. The file appears whole or not at all, and never replaces another. Raises Misuse."""
+        target = Path(path)
+        private = Ed25519PrivateKey.generate()
+        public = private.public_key().public_bytes_raw()
+        key = vkey(name(public) if callable(name) else name, public)
+        if passphrase is not None and not passphrase:
+            raise Misuse("an empty passphrase protects nothing", code="MDM-0191", fix="leave it out, or choose one")
+        sealed = BestAvailableEncryption(passphrase) if passphrase else NoEncryption()
+        pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, sealed)
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write_new(target, f"{_HEAD}{key}\n".encode("ascii") + pem)
+        return cls(private, key)
+
+    @classmethod
+    def open(cls, path: str | Path, passphrase: bytes | None = None) -> FileSigner:
+        """Raises Misuse: no such file, readable by others, not a key, wrong passphrase; each with the command that helps."""
+        target = Path(path)
+        raw = _read(target)
+        head, _, _ = raw.partition(b"\n")
+        if not head.startswith(_HEAD.encode()):
+            raise _not_a_key(target, "its first line does not name its public key")
+        try:
+            key = parse_vkey(head[len(_HEAD) :].decode("ascii").strip())
+            private = load_pem_private_key(raw, passphrase)
+        except TypeError:
+            what = "needs a passphrase" if passphrase is None else "has no passphrase, but one was given"
+            raise Misuse(f"the key file {what}", code="MDM-0191", where=str(target)) from None
+        except (ValueError, UnsupportedAlgorithm):
+            raise _not_a_key(target, "the passphrase is wrong, or it holds no readable PKCS#8 key") from None
+        if not isinstance(private, Ed25519PrivateKey):
+            raise _not_a_key(target, "it holds a key of another kind than Ed25519")
+        if private.public_key().public_bytes_raw() != key.public:
+            raise _not_a_key(target, "its first line names another key than it holds")
+        return cls(private, key)
+
+
+def _read(path: Path) -> bytes:
+    """The mode is that of the file that is read: it is asked of the open file, not of its name."""
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except OSError as error:
+        fix = "mandamus key new" if isinstance(error, FileNotFoundError) else "give a key file that you own"
+        raise Misuse(f"the key file cannot be read: {error.strerror}", code="MDM-0190", where=str(path), fix=fix) from None
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise _not_a_key(path, "it is not a regular file")
+        if os.name == "posix" and status.st_mode & 0o077:
+            mode = f"{stat.S_IMODE(status.st_mode):04o}"
+            why = "who could read it may have signed with it; if that is possible, make a new key and revoke this one"
+            raise Misuse(
+                "others can read the key file",
+                code="MDM-0192",
+                where=str(path),
+                expected="mode 0600",
+                found=mode,
+                why=why,
+                fix=f"chmod 600 {path}",
+            )
+        raw = file.read(KEY_FILE_BYTES_MAX + 1)
+    if len(raw) > KEY_FILE_BYTES_MAX:
+        raise _not_a_key(path, "it is too large")
+    return raw
+
+
+def _write_new(target: Path, raw: bytes) -> None:
+    """Written beside its place, flushed, then linked: `link` fails where a name exists, `rename` would replace it."""
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+    try:
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, target)
+    except FileExistsError:
+        raise Misuse(
+            "there is a file of that name already",
+            code="MDM-0193",
+            where=str(target),
+            why="a key is never overwritten",
+            fix="choose another name",
+        ) from None
+    except OSError as error:
+        raise Misuse(f"the key file cannot be written: {error.strerror}", code="MDM-0190", where=str(target)) from None
+    finally:
+        draft.unlink(missing_ok=True)
+    _flush_folder(target.parent)
+
+
+def _flush_folder(folder: Path) -> None:
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _not_a_key(path: Path, why: str) -> Misuse:
+    return Misuse(f"this is no key file of ours: {why}", code="MDM-0191", where=str(path), fix="mandamus key new makes one")

@@ -1,0 +1,71 @@
+-- Every statement of the SQLite ledger by name. A name stands alone in a comment; the lines below it say why, then comes the SQL.
+
+-- head --
+SELECT no, run, seq, hash, epoch, owner, lease_until, wake_at, mail, prio, tries, state FROM head WHERE run = ?
+
+-- open_run --
+INSERT INTO head (run, seq, hash, epoch, wake_at, state, tries) VALUES (?, ?, ?, ?, ?, ?, 0) RETURNING no
+
+-- move_head --
+-- Leaves the index on wake_at alone; nearly every append is of this kind.
+UPDATE head SET seq = ?, hash = ?, epoch = ?, tries = ?, state = ? WHERE no = ?
+
+-- move_head_and_wake --
+UPDATE head SET seq = ?, hash = ?, epoch = ?, tries = ?, state = ?, wake_at = ? WHERE no = ?
+
+-- add_event --
+INSERT INTO event (spot, body) VALUES (?, ?)
+
+-- add_payload --
+INSERT INTO payload (spot, part, form, bytes) VALUES (?, ?, ?, ?)
+
+-- account --
+SELECT id, version, hash, reserved, spent FROM account WHERE id = ?
+
+-- open_account --
+INSERT INTO account (id, version, hash, reserved, spent) VALUES (?, ?, ?, ?, ?)
+
+-- move_account --
+UPDATE account SET version = ?, hash = ?, reserved = ?, spent = ? WHERE id = ?
+
+-- add_delta --
+INSERT INTO delta (id, version, run, seq, body) VALUES (?, ?, ?, ?, ?)
+
+-- deltas --
+SELECT version, body FROM delta WHERE id = ? AND version > ? ORDER BY version LIMIT 256
+
+-- events --
+SELECT spot, body FROM event WHERE spot > ? AND spot <= ? ORDER BY spot LIMIT 256
+
+-- payload --
+SELECT bytes, form FROM payload WHERE spot > ? AND spot <= ? AND part = ?
+
+-- payloads --
+SELECT spot, part, bytes, form FROM payload WHERE spot > ? AND spot <= ? ORDER BY spot LIMIT 64
+
+-- runs --
+SELECT no, run, seq, hash, epoch, owner, lease_until, wake_at, mail, prio, tries, state FROM head
+WHERE run > ?1 AND (?2 IS NULL OR state = ?2) ORDER BY run LIMIT 256
+
+-- find_message --
+SELECT id FROM mailbox WHERE run = ? AND key = ?
+
+-- add_message --
+INSERT INTO mailbox (run, key, body) VALUES (?, ?, ?) RETURNING id
+
+-- announce_message --
+-- The run is due at once; an earlier instant stays.
+UPDATE head SET mail = ?1, wake_at = min(coalesce(wake_at, ?2), ?2) WHERE no = ?3
+
+-- messages --
+SELECT id, key, body FROM mailbox WHERE run = (SELECT no FROM head WHERE head.run = ?) AND id > ? ORDER BY id LIMIT 64
+
+-- due --
+-- Pages by (wake_at, no), oldest first: a page full of runs with live owners must not hide the next one.
+SELECT wake_at, no, run FROM head WHERE wake_at <= ?1 AND (wake_at, no) > (?2, ?3) ORDER BY wake_at, no LIMIT 64
+
+-- take_lease --
+UPDATE head SET owner = ?, lease_until = ?, tries = tries + 1 WHERE no = ?
+
+-- move_lease --
+UPDATE head SET owner = ?, lease_until = ? WHERE no = ?

@@ -1,0 +1,187 @@
+"""Which record may stand where: the life of a run and of its actions, as a table of rules by type.
+
+The rule a newcomer would break: an intent stands directly behind its own ALLOW, for every attempt. A rule answers with a sentence
+when the record may not stand there, and with "" when it may. Types without a rule may stand anywhere in a chain of their kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET
+
+from mandamus.core.records import LOG, AnyRecord
+
+
+class Life:
+    """What the rules remember of one chain. `actions` maps an action to proposed, started, doubted, unknown or ended."""
+
+    __slots__ = ("actions", "attempts", "calls", "count", "ended", "sealed")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.actions: dict[str, str] = {}
+        self.attempts: dict[str, int] = {}
+        self.calls = False
+        self.ended = ""
+        self.sealed = False
+
+    @property
+    def in_flight(self) -> bool:
+        return self.calls or any(state in ("started", "doubted") for state in self.actions.values())
+
+    @property
+    def unsettled(self) -> tuple[str, ...]:
+        """Actions whose outcome nobody knows and nobody has settled."""
+        return tuple(action for action, state in self.actions.items() if state == "unknown")
+
+
+Rule = Callable[[Life, AnyRecord, "AnyRecord | None"], str]
+
+
+def _opens(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    return "" if previous is None else "a chain has one genesis"
+
+
+def _owned(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    if record.run == LOG:
+        return "chain log has no owner"
+    if previous is None or record.epoch != previous.epoch + 1:
+        return "a new owner raises the epoch by one"
+    for action, state in life.actions.items():
+        if state == "started":
+            life.actions[action] = "doubted"
+    return ""
+
+
+def _called(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    life.calls = True
+    return "" if not life.ended else "a model is called after the run ended"
+
+
+def _answered(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    open_, life.calls = life.calls, False
+    fact: Any = record.fact
+    if record.type == "ModelFailed" and fact.category == "bad_output":  # says that the reply before it was of no use
+        return ""
+    return "" if open_ else "no model call is open"
+
+
+def _proposed(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    fact: Any = record.fact
+    if fact.action in life.actions:
+        return f"action {fact.action[:40]} is proposed twice"
+    life.actions[fact.action] = "proposed"
+    return "" if not life.ended else "an action is proposed after the run ended"
+
+
+def _judged(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    fact: Any = record.fact
+    return "" if fact.action in life.actions else f"action {fact.action[:40]} was never proposed"
+
+
+def _started(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    fact: Any = record.fact
+    before: Any = previous.fact if previous is not None and previous.type == "ActionJudged" else None
+    if before is None or before.verdict != "allow" or before.action != fact.action or before.attempt != fact.attempt:
+        return "an intent without the ALLOW of this action and attempt directly before it"
+    if life.actions.get(fact.action) == "started" or fact.attempt <= life.attempts.get(fact.action, 0):
+        return "this attempt was started before, or an earlier one is still in flight"
+    life.actions[fact.action], life.attempts[fact.action] = "started", fact.attempt
+    return "" if not life.ended else "an action starts after the run ended"
+
+
+def _doubted(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    fact: Any = record.fact
+    if life.actions.get(fact.action) not in ("started", "doubted"):
+        return "only a started action can be doubted"
+    life.actions[fact.action] = "doubted"
+    return ""
+
+
+def _action_ended(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    fact: Any = record.fact
+    state = life.actions.get(fact.action)
+    if state is None:
+        return f"action {fact.action[:40]} was never proposed"
+    if fact.result == "done" and state not in ("started", "doubted", "unknown"):
+        return "an action that never started is done"
+    life.actions[fact.action] = "unknown" if fact.result == "unknown" and fact.via != "people" else "ended"
+    return ""
+
+
+def _run_ended(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    fact: Any = record.fact
+    if life.ended:
+        return "a run ends once"
+    life.ended = fact.state
+    return ""
+
+
+def _sealed(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    fact: Any = record.fact
+    life.sealed = True
+    if record.seq != life.count - 1:
+        return "a record stands behind the seal"
+    if not life.ended or fact.closed != life.ended:
+        return "the seal does not say how the run ended"
+    if fact.head != record.prev or fact.count != record.seq:
+        return "the seal counts other records than those before it"
+    if life.in_flight or life.unsettled:
+        return "sealed while an action is in flight or unsettled"
+    return ""
+
+
+def _only_log(rule: Rule | None) -> Rule:
+    def check(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+        if record.run != LOG:
+            return f"{record.type} belongs to chain log"
+        return rule(life, record, previous) if rule else ""
+
+    return check
+
+
+def _only_run(rule: Rule | None) -> Rule:
+    def check(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+        if record.run == LOG:
+            return f"{record.type} belongs to a run, not to chain log"
+        return rule(life, record, previous) if rule else ""
+
+    return check
+
+
+def _voted(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    fact: Any = record.fact
+    if (record.run == LOG) != (fact.scope == "standing"):
+        return "a standing vote belongs to chain log, any other to its run"
+    return "" if (fact.scope == "standing") == (fact.action is UNSET) else "only a standing vote names no action"
+
+
+RULES: dict[str, Rule] = {
+    "RunOpened": _only_run(_opens),
+    "RunOwned": _owned,
+    "RunEnded": _only_run(_run_ended),
+    "RunSealed": _only_run(_sealed),
+    "ModelCalled": _only_run(_called),
+    "ModelReplied": _answered,
+    "ModelFailed": _answered,
+    "ActionProposed": _only_run(_proposed),
+    "ActionJudged": _judged,
+    "ActionStarted": _started,
+    "ActionDoubted": _doubted,
+    "ActionEnded": _action_ended,
+    "Voted": _voted,
+    "LogOpened": _only_log(_opens),
+    "RunRefused": _only_log(None),
+    "PolicyChanged": _only_log(None),
+    "KeyChanged": _only_log(None),
+    "RunHalted": _only_run(None),
+    "TurnStarted": _only_run(None),
+    "ContextCompiled": _only_run(None),
+    "GuardrailChecked": _only_run(None),
+    "CapabilityChecked": _only_run(None),
+    "ApprovalRequested": _only_run(None),
+    "MessageReceived": _only_run(None),
+    "TimePassed": _only_run(None),
+}

@@ -1,0 +1,396 @@
+"""`verify(bundle, trust) -> Report`: does this file prove what it says, to somebody who trusts only his own trust file?
+
+Order: container, trust, signature, every record, seal, chain log, owners, votes, accounts, policies, payloads, views. The rule a
+newcomer would break: nothing from the bundle is ever a reason to believe the bundle, and a claim that was not checked is not made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mandamus.core.canonical import accept
+from mandamus.core.digests import manifest_digest, ownership, policy_digest
+from mandamus.core.records import LOG, ActionJudged, AnyRecord, RunOpened, RunOwned, RunSealed
+from mandamus.core.run import fold, state_digest
+from mandamus.errors import Misuse, ProofError
+from mandamus.proof import authority, books, bundle, chain, dsse, shown, views
+from mandamus.proof.keys import VKey, parse_vkey, unb64
+from mandamus.proof.keys import verify as signed_by
+from mandamus.proof.report import Broken, Claim, Finding, Report, State, exit_code, verdict
+from mandamus.proof.trust import Trust
+from mandamus.proof.votes import Votes, envelope_of
+
+Check = Callable[[], Claim]
+
+
+def verify(raw: bytes, trust: Trust | None, *, regenerated: Mapping[str, bytes] | None = None) -> Report:
+    """Never raises. `regenerated`: the views that came with the bundle, by file name; they are made anew and compared."""
+    if not raw:
+        return _nothing("the file is empty: there is nothing to verify", "name a bundle that `mandamus bundle RUN` wrote")
+    if trust is None or not trust.logs or not trust.bundles:
+        return _nothing(
+            "no trust root was given",
+            "--trust FILE, with a `log` and a `bundle` line that reached you another way than this bundle",
+            "MDM-0649",
+        )
+    case = Case(trust, regenerated or {})
+    return case.report(raw)
+
+
+def _nothing(what: str, fix: str, code: str = "MDM-0648") -> Report:
+    return Report(verdict="NOT PROVEN", exit_code=2, broken=Finding(what, code=code, fix=fix))
+
+
+class Case:
+    """One bundle under examination. Each check is a method that returns a claim, or raises Broken with the first finding."""
+
+    def __init__(self, trust: Trust, given_views: Mapping[str, bytes]) -> None:
+        self.trust, self.given_views = trust, given_views
+        self.box: bundle.Container
+        self.said: bundle.Predicate
+        self.run: chain.Walk
+        self.log: chain.Walk
+        self.authority = authority.Authority()
+        self.lines: dict[shown.Key, shown.Line] = {}
+        self.claims: list[Claim] = []
+        self.broken: Finding | None = None
+        self.attested = ""
+        self.state: State = "unknown"
+
+    def report(self, raw: bytes) -> Report:
+        """The first group decides whether the second has anything to stand on."""
+        ground = self._all([lambda: self._container(raw), self._signature, self._records, self._log_chain, self._payloads])
+        rest: list[Check] = [
+            self._seal, self._authority, self._owners, self._votes, self._accounts,
+            self._policies, self._manifest, self._keys, self._views, self._sections,
+        ]  # fmt: skip
+        if ground:
+            self._all(rest, go_on=True)
+        codes = {claim.exit_code for claim in self.claims}
+        code = exit_code(codes)
+        said = getattr(self, "said", None)
+        return Report(
+            verdict=verdict(code), exit_code=code, run=said.run if said else "", state=self.state, events=said.count if said else 0,
+            head=said.head if said else "", claims=tuple(self.claims), broken=self.broken, attested=self.attested,
+        )  # fmt: skip
+
+    def _all(self, checks: Sequence[Check], go_on: bool = False) -> bool:
+        """False when something does not hold (or, without it, nothing further can be said)."""
+        for check in checks:
+            try:
+                claim = check()
+            except Broken as error:
+                claim = Claim(_name(check), "broken", error.diagnosis.what, 1)
+                self.broken = self.broken or error.finding
+            self.claims.append(claim)
+            if claim.exit_code in (1, 5) and not go_on and claim.name != "state":
+                return False
+        return True
+
+    # -- ground: container, signature, chains, payloads ------------------------------------------------------------------------
+    def _container(self, raw: bytes) -> Claim:
+        self.box = bundle.read(raw)
+        return Claim("container", "proven", f"{self.box.lines} lines, canonical, in {len(self.box.sections)} sections")
+
+    def _signature(self) -> Claim:
+        """The DSSE line, by a bundle key of the trust file, for a log of the trust file; then line 1 as it must be."""
+        keys = [key for _, key in self.trust.bundles]
+        try:
+            done = dsse.check(self.box.sections["dsse"][0], bundle.PAYLOAD_TYPE, keys)
+            said = bundle.parse_statement(done.payload)
+        except ProofError as error:
+            d = error.diagnosis
+            raise Broken(
+                Finding(d.what, code=d.code, line=2, expected=d.expected, found=d.found, fix="check that the trust file is the one meant")
+            ) from None
+        if not self.trust.log_keys(said.origin):
+            names = ", ".join(sorted({key.name for key in self.trust.logs}))
+            raise Broken(
+                Finding("the run belongs to a log that is not trusted", code="MDM-0650", line=2, expected=names, found=said.origin)
+            )
+        if done.keys[0] not in self.trust.bundle_keys(said.origin):
+            raise Broken(
+                Finding(
+                    "the signer may not sign bundles of this log", code="MDM-0650", line=2, expected=said.origin, found=done.keys[0].name
+                )
+            )
+        if bundle.header(said) != self.box.header:
+            what = "the header is not the one that the signed statement demands"
+            raise Broken(
+                Finding(
+                    what,
+                    code="MDM-0645",
+                    line=1,
+                    expected=bundle.header(said).decode(),
+                    found=self.box.header.decode("utf-8", "replace")[:400],
+                )
+            )
+        self.said = said
+        return Claim("signature", "proven", f"by {done.keys[0].name}+{done.keys[0].id}, origin {said.origin}")
+
+    def _records(self) -> Claim:
+        raws = self.box.sections["record"]
+        self.run = self._walk(raws, self.said.run, self.said.head)
+        fact = self.run.records[0].fact if self.run.records else None
+        if self.run.fault is not None:
+            return self._too_new(self.run.fault, "chain")
+        assert isinstance(fact, RunOpened)
+        if (fact.origin, fact.manifest) != (self.said.origin, self.said.manifest):
+            what = "the genesis belongs to another log or manifest than the signed statement says"
+            raise Broken(
+                Finding(what, code="MDM-0650", chain="run", event=0, type="RunOpened", expected=self.said.origin, found=fact.origin)
+            )
+        self.state = chain.state_of(self.run)
+        if self.state != self.said.state:
+            raise Broken(
+                Finding(
+                    "the run is in another state than the signed statement says",
+                    code="MDM-0647",
+                    line=2,
+                    expected=self.state,
+                    found=self.said.state,
+                )
+            )
+        return Claim(
+            "chain", "proven", f"{len(raws)} records from genesis to the signed head: canonical, linked, in order, each step legal"
+        )
+
+    def _walk(self, raws: list[bytes], run: str, head: str) -> chain.Walk:
+        """Bytes first (backwards from the signed head), then what they say."""
+        walked = chain.walk(raws, run)
+        if walked.fault is None and walked.head == head:
+            return walked
+        name = LOG if run == LOG else "run"
+        torn = chain.backward(raws, head, name)
+        if torn is not None:
+            self.attested = chain.attested(torn, len(raws)) if name == "run" else ""
+            raise Broken(torn)
+        if walked.fault is not None and walked.fault.code != chain.NEWER:
+            raise Broken(walked.fault)
+        return walked
+
+    def _too_new(self, fault: Finding, name: str) -> Claim:
+        return Claim(name, "cannot check now", f"{fault.where}: {fault.what}; its bytes are attested, a newer verifier can read them", 5)
+
+    def _log_chain(self) -> Claim:
+        raws = self.box.sections["log"]
+        if not raws:
+            self.log = chain.walk([], LOG)
+            if self.said.log.head:
+                raise Broken(Finding("chain log is missing", code="MDM-0642", chain=LOG, expected=self.said.log.head, found="no record"))
+            return Claim("log", "not in this bundle", "no record of chain log: nothing had been enrolled, revoked or changed", 0)
+        self.log = self._walk(raws, LOG, self.said.log.head)
+        if self.log.fault is not None:
+            return self._too_new(self.log.fault, "log")
+        return Claim("log", "proven", f"{len(raws)} records of chain log to the signed head")
+
+    def _payloads(self) -> Claim:
+        first = self.box.first["payload"]
+        lines = [shown.read(raw, number) for number, raw in enumerate(self.box.sections["payload"], first)]
+        self.lines = shown.match(lines, [*self.run.records, *self.log.records])
+        hidden = [line for line in lines if line.show != "whole"]
+        if hidden:
+            names = ", ".join(f"{line.key[2]} of event {line.key[1]} ({line.show})" for line in hidden[:5])
+            return Claim(
+                "payloads",
+                "not in this bundle",
+                f"{len(lines) - len(hidden)} of {len(lines)} shown and as committed; not shown: {names}",
+                3,
+            )
+        return Claim("payloads", "proven", f"{len(lines)} payloads are what their records committed to")
+
+    # -- the rest: what the run claims -----------------------------------------------------------------------------------------
+    def _seal(self) -> Claim:
+        last = self.run.records[-1].fact
+        if isinstance(last, RunSealed):
+            found = _state(self.run.records[:-1])
+            if found != last.state:
+                raise Broken(
+                    _at(self.run.records[-1], "the seal names another state than the records lead to", last.state, found, "MDM-0658")
+                )
+            return Claim("state", "proven", f"sealed: {last.closed}, {last.count} records, state recomputed")
+        if self.run.life.unsettled:
+            return Claim("state", "cannot check now", f"in doubt: nobody knows whether {', '.join(self.run.life.unsettled)} happened", 5)
+        says = "open: the run may go on" if self.state == "open" else "interrupted: an action or a model call has no outcome yet"
+        return Claim("state", "proven", says, 4)
+
+    def _authority(self) -> Claim:
+        """Chain log reaches as far as any judgement saw; everything in it that widens authority is signed by its administrators."""
+        seen = max((record.fact.authority for record in self.run.records if isinstance(record.fact, ActionJudged)), default=0)
+        self.authority = authority.read(self.log.records)
+        if self.authority.version < seen:
+            what = "chain log ends before the newest change of authority that a judgement saw"
+            raise Broken(Finding(what, code="MDM-0651", chain=LOG, expected=f"version {seen}", found=f"version {self.authority.version}"))
+        if not self.log.records:
+            return Claim("authority", "proven", "no judgement saw any change of authority")
+        if self.authority.widened and not self.trust.admins:
+            return Claim(
+                "authority",
+                "cannot check now",
+                "the trust file names no administrator (`admin VKEY`), so changes of authority cannot be checked",
+                5,
+            )
+        hidden = [record for record in self.authority.widened if self._hidden(record, authority.part_of(record.fact))]
+        if hidden:
+            return Claim(
+                "authority", "not in this bundle", f"the {authority.part_of(hidden[0].fact)} of log event {hidden[0].seq} is not shown", 3
+            )
+        count = authority.check(self.log.records, self.authority, self.said.origin, self.trust, self._envelope)
+        return Claim(
+            "authority",
+            "proven",
+            f"version {self.authority.version}, {count} signed changes that widen it, {len(self.authority.revoked)} keys revoked",
+        )
+
+    def _owners(self) -> Claim:
+        keys = self.trust.log_keys(self.said.origin)
+        count = 0
+        for record in self.run.records:
+            fact = record.fact
+            if isinstance(fact, RunOwned):
+                count += 1
+                if not _owned_by(keys, record, fact, self.said.origin):
+                    raise Broken(
+                        _at(record, "no trusted log key signed this takeover", ", ".join(f"{k.name}+{k.id}" for k in keys), "", "MDM-0659")
+                    )
+        return Claim("owners", "proven", f"{count} takeovers signed by the log's key" if count else "one owner from genesis to the head")
+
+    def _votes(self) -> Claim:
+        tally = Votes(self.run.records, self.log.records, self.trust, self.authority, self._shown).check()
+        if tally.hidden:
+            return Claim("votes", "not in this bundle", f"{tally.votes} votes checked; not shown: {', '.join(tally.hidden[:5])}", 3)
+        if not tally.votes:
+            return Claim("votes", "proven", "no intent of this run rests on a vote")
+        return Claim(
+            "votes",
+            "proven",
+            f"{tally.votes} signed votes for {tally.intents} intents: distinct approvers, this action, in time, quorum reached",
+        )
+
+    def _accounts(self) -> Claim:
+        count, missing = books.check(self.box.sections["account"], self.box.first["account"], self.run.records)
+        if missing:
+            return Claim(
+                "accounts", "not in this bundle", f"{count} deltas as the records say; not settled yet: {', '.join(missing[:5])}", 3
+            )
+        return Claim("accounts", "proven", f"{count} deltas are what reservations and spends say")
+
+    def _policies(self) -> Claim:
+        """Each source has the digest that it stands under, and each digest that judged the run is there."""
+        digests = set()
+        for number, raw in enumerate(self.box.sections["policy"], self.box.first["policy"]):
+            value = _object(raw, {"digest", "source"}, number)
+            found = policy_digest(value["source"]) if type(value["source"]) is dict else "no object"
+            if found != value["digest"]:
+                raise Broken(
+                    Finding("this policy has another digest", code="MDM-0646", line=number, expected=str(value["digest"])[:80], found=found)
+                )
+            digests.add(value["digest"])
+        opened: Any = self.run.records[0].fact
+        judged = {record.fact.bundle for record in self.run.records if isinstance(record.fact, ActionJudged)}
+        absent = sorted({opened.policy, *judged} - digests - {""})
+        if absent:
+            return Claim("policies", "not in this bundle", f"the source of policy {absent[0][:12]} are not shown", 3)
+        return Claim("policies", "proven", f"{len(digests)} policies with the digests that judged the run")
+
+    def _manifest(self) -> Claim:
+        number = self.box.first["manifest"]
+        value = _object(self.box.sections["manifest"][0], {"text"}, number)
+        text = value["text"]
+        if type(text) is not str:
+            raise Broken(Finding("the manifest is no text", code="MDM-0646", line=number))
+        if not self.said.manifest and not text:
+            return Claim("manifest", "proven", "the genesis names none: the agent is defined in code (see `definition`)")
+        if manifest_digest(text) != self.said.manifest:
+            what = "this is not the manifest that the genesis names"
+            raise Broken(Finding(what, code="MDM-0646", line=number, expected=self.said.manifest, found=manifest_digest(text)))
+        return Claim("manifest", "proven", "the manifest is the one that the genesis names")
+
+    def _keys(self) -> Claim:
+        """Hints for people: well-formed, never used."""
+        for number, raw in enumerate(self.box.sections["key"], self.box.first["key"]):
+            value = _object(raw, {"key", "role"}, number)
+            try:
+                parse_vkey(str(value["key"]))
+            except Misuse as error:
+                raise Broken(Finding(error.diagnosis.what, code="MDM-0646", line=number)) from None
+        return Claim(
+            "key hints", "proven", f"{len(self.box.sections['key'])} keys named in the bundle; none of them is a reason to trust it"
+        )
+
+    def _views(self) -> Claim:
+        if not self.given_views:
+            return Claim("views", "not in this bundle", "no views were given to compare", 0)
+        made = views.render(self.run.records, {key: line.value for key, line in self.lines.items() if line.show == "whole"})
+        for name, raw in sorted(self.given_views.items()):
+            if made.get(name) != raw:
+                raise Broken(
+                    Finding(
+                        f"view {name[:80]} is not what the records say",
+                        code="MDM-0660",
+                        fix="mandamus bundle RUN --views DIR writes it anew",
+                    )
+                )
+        return Claim("views", "proven", f"{len(self.given_views)} views are what the records say")
+
+    def _sections(self) -> Claim:
+        """The net under everything: no byte of any section is another one than was signed."""
+        for section in self.said.sections:
+            found = bundle.section_digest(section.name, self.box.sections[section.name])
+            if found != section.digest:
+                first = self.box.first[section.name]
+                what = f"section {section.name} (lines {first} to {first + section.count - 1}) is not the one that was signed"
+                raise Broken(Finding(what, code="MDM-0645", line=first, expected=section.digest, found=found))
+        return Claim("sections", "proven", "every section has the digest that was signed")
+
+    # -- help ------------------------------------------------------------------------------------------------------------------
+    def _shown(self, record: AnyRecord, part: str) -> shown.Line | None:
+        line = self.lines.get((record.run, record.seq, part))
+        return line if line is not None and line.show == "whole" else None
+
+    def _hidden(self, record: AnyRecord, part: str) -> bool:
+        line = self.lines.get((record.run, record.seq, part))
+        return line is not None and line.show != "whole"
+
+    def _envelope(self, record: AnyRecord, part: str) -> bytes | None:
+        line = self._shown(record, part)
+        return None if line is None else envelope_of(line.value)
+
+
+def _name(check: Check) -> str:
+    name = getattr(check, "__name__", "").lstrip("_")
+    return {"<lambda>": "container", "records": "chain", "log_chain": "log", "seal": "state", "keys": "key hints"}.get(name, name)
+
+
+def _state(records: Sequence[AnyRecord]) -> str:
+    """The digest of the fold; a chain that the fold cannot follow has none."""
+    try:
+        return state_digest(fold(records))
+    except (KeyError, AssertionError, ValueError, TypeError, AttributeError):
+        return "none: the fold cannot follow these records"
+
+
+def _owned_by(keys: Sequence[VKey], record: AnyRecord, fact: RunOwned, origin: str) -> bool:
+    message = ownership(epoch=record.epoch, nonce=fact.nonce, origin=origin, prev=record.prev, run=record.run, worker=fact.worker)
+    try:
+        signature = unb64(fact.signature)
+    except ValueError:
+        return False
+    return any(signed_by(key, message, signature) for key in keys)
+
+
+def _object(raw: bytes, fields: set[str], number: int) -> dict[str, Any]:
+    try:
+        value = accept(raw)
+    except ValueError as error:
+        raise Broken(Finding(f"this line is not canonical JSON: {str(error)[:80]}", code="MDM-0646", line=number)) from None
+    if type(value) is not dict or value.keys() != fields:
+        raise Broken(
+            Finding("this line has other fields than its section", code="MDM-0646", line=number, expected=", ".join(sorted(fields)))
+        )
+    return value
+
+
+def _at(record: AnyRecord, what: str, expected: str, found: str, code: str) -> Finding:
+    return Finding(what, code=code, chain="run", event=record.seq, type=record.type, expected=expected, found=found)

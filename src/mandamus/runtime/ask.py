@@ -1,0 +1,109 @@
+"""Ask the model once and say what the reply means: proposals checked against their contracts, or a typed answer.
+
+The driver never retries; whether and when the loop asks again follows from the fault's category.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from mandamus.core import effects as e
+from mandamus.core.canonical import canon, parse
+from mandamus.core.data import name_of
+from mandamus.core.messages import Call, ModelAnswer, ModelFault
+from mandamus.core.records import Usage
+from mandamus.runtime import guard, prepare
+from mandamus.runtime.session import Session
+
+NEVER_AGAIN = frozenset(("auth", "bad_request", "refusal", "fault"))
+BACKOFF_MS = 500
+CALLS_MAX = 64
+
+
+async def perform(s: Session, effect: e.AskModel) -> e.Reply | e.ModelLost:
+    if not s.messages:
+        s.transcript.close_turn()
+        await prepare.join(s, s.transcript.items[s.joined :])
+    try:
+        answer = await s.bound.model.generate(prepare.prompt(s), s.bound.settings)
+        if not answer.text and not answer.calls:
+            raise ModelFault("empty", "the model answered nothing")
+        return await _reply(s, effect, answer)
+    except ModelFault as fault:
+        return _lost(s, effect, fault)
+    except Exception as error:  # a driver that breaks its promise is a fault of ours, never a reply
+        return _lost(s, effect, ModelFault("fault", type(error).__name__))
+
+
+def _lost(s: Session, effect: e.AskModel, fault: ModelFault) -> e.ModelLost:
+    wait_ms = fault.retry_after_ms if fault.retry_after_ms is not None else BACKOFF_MS * 2 ** min(effect.attempt - 1, 8)
+    again = None if fault.category in NEVER_AGAIN else s.clock().now + wait_ms * 1000
+    return e.ModelLost(
+        turn=effect.turn, attempt=effect.attempt, category=fault.category, retry_at=again, status=fault.status, partial=fault.partial
+    )
+
+
+async def _reply(s: Session, effect: e.AskModel, answer: ModelAnswer) -> e.Reply:
+    usage = answer.usage or _counted(s, answer)
+    calls = answer.calls[:CALLS_MAX]
+    value = {"calls": [_plain(c) for c in calls], "stop": answer.stop, "text": answer.text}
+    try:
+        canon(value)
+    except (ValueError, TypeError) as error:
+        raise ModelFault("malformed", f"the reply has no canonical form: {error}") from None
+    common = {"turn": effect.turn, "attempt": effect.attempt, "value": value, "model": answer.model or s.bound.settings.model, "stop": answer.stop, "usage": usage}
+    if calls:
+        seen: set[str] = set()
+        return e.Reply(**common, proposals=tuple([await proposal(s, c.name, c.arguments, c.fault or _twice(c, seen)) for c in calls]))
+    output, bad = typed_output(s, answer.text)
+    return e.Reply(**common, output=output, bad=bad, checks=await guard.output(s, answer.text))
+
+
+def _plain(c: Call) -> dict[str, Any]:
+    return {"arguments": c.arguments, "id": c.id, "name": c.name, **({"fault": c.fault} if c.fault else {})}
+
+
+def _twice(call: Call, seen: set[str]) -> str:
+    """One id for two calls: nobody can say which one a result would answer."""
+    if call.id in seen:
+        return "duplicate_call"
+    seen.add(call.id)
+    return ""
+
+
+def _counted(s: Session, answer: ModelAnswer) -> Usage:
+    text = answer.text + "".join(str(c.arguments) for c in answer.calls)
+    return Usage(estimated=True, input=s.tokens, output=len(text.encode("utf-8", "replace")) // 3 + 1)
+
+
+async def proposal(s: Session, name: str, args: dict[str, Any], fault: str = "") -> e.Proposal:
+    """A call against its contract. What does not fit is still proposed, so that its refusal is judged and recorded."""
+    tool = s.bound.tools.get(name)
+    if tool is None:
+        return e.Proposal(tool="?", args={"arguments": args, "name": name}, fault=fault or "unknown_tool")
+    spec = tool.spec
+    common: dict[str, Any] = {
+        "tool": spec.name, "kind": spec.kind, "safety": spec.safety, "effect": spec.effect, "data": name_of(spec.data), "pin": spec.pin,
+    }  # fmt: skip
+    if not fault:
+        try:
+            plain, _ = tool.validate(args)
+            canon(plain)
+            return e.Proposal(**common, args=plain, repeats=await s.repeats(spec.name, plain))
+        except (msgspec.ValidationError, ValueError, TypeError):
+            fault = "invalid_arguments"
+    return e.Proposal(**common, args=args, fault="invalid_arguments" if fault not in ("duplicate_call",) else fault)
+
+
+def typed_output(s: Session, text: str) -> tuple[Any, str]:
+    """The final answer as the agent's output type: strict. Text that does not parse is `bad`, with the reason."""
+    kind = s.bound.output
+    if kind is str:
+        return text, ""
+    try:
+        return msgspec.convert(parse(text.encode()), kind, strict=True), ""
+    except (ValueError, msgspec.ValidationError) as error:
+        return None, str(error)
+

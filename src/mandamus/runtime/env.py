@@ -1,0 +1,115 @@
+"""What a run stands on: `Env` is the wiring of a process, `Bound` an agent with its callables, engines and model at hand."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import os
+import time
+import zoneinfo
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mandamus.core.clock import Clock
+from mandamus.core.definition import AgentSpec
+from mandamus.core.facts import RuleBook
+from mandamus.core.messages import Settings
+from mandamus.ports import Ledger, Model, PolicyEngine, Signer, Time
+from mandamus.proof.trust import Trust
+from mandamus.tool import Tool
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+class SystemTime:
+    """The machine's clock and randomness. Never earlier than it was before in this process."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def now(self) -> int:
+        self._last = max(self._last, time.time_ns() // 1000)
+        return self._last
+
+    def entropy(self, n: int) -> bytes:
+        return os.urandom(n)
+
+    async def sleep_until(self, instant: int) -> None:
+        await asyncio.sleep(max(0, instant - self.now()) / 1e6)
+
+
+def ulid(clock: Time) -> str:
+    """26 characters, time-ordered (ulid/spec): 48 bits of milliseconds, 80 random bits."""
+    n = (clock.now() // 1000) << 80 | int.from_bytes(clock.entropy(10), "big")
+    return "".join(_CROCKFORD[n >> s & 31] for s in range(125, -1, -5))
+
+
+def salts(clock: Time) -> Iterator[bytes]:
+    while True:
+        pool = clock.entropy(32 * 32)
+        yield from (pool[i : i + 32] for i in range(0, len(pool), 32))
+
+
+@dataclass
+class Env:
+    """`worker` names this process in records; `warn` says a thing once to the person who started it."""
+
+    ledger: Ledger
+    time: Time
+    signer: Signer
+    trust: Callable[[], Trust]
+    origin: str
+    tenant: str = "default"
+    tier: str = "dev"
+    worker: str = ""
+    uri: str = ""
+    warn: Callable[[str], None] = lambda text: None
+    patience_ms: int = 2_000
+    log: Any = None
+    home: Any = None
+    salts: Iterator[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.salts = salts(self.time)
+        self.worker = self.worker or f"pid-{os.getpid()}"
+        self._zones: dict[str, tuple[int, int]] = {}
+
+    def clock(self, tz: str, not_before: int = 0) -> Clock:
+        """Now, never earlier than `not_before` (the newest time that the chain knows)."""
+        now = max(self.time.now(), not_before)
+        hour, offset = self._zones.get(tz, (-1, 0))
+        if hour != now // 3_600_000_000:
+            zone = zoneinfo.ZoneInfo(tz) if tz != "UTC" else datetime.UTC
+            shift = datetime.datetime.fromtimestamp(now / 1e6, zone).utcoffset()
+            offset = int(shift.total_seconds() // 60) if shift else 0
+            self._zones[tz] = (now // 3_600_000_000, offset)
+        return Clock(now, offset, tz)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A guardrail: `fn(view, model=None)` answers Pass, Annotate or Block."""
+
+    name: str
+    point: str
+    fn: Callable[..., Any]
+    source: str
+    wants_model: bool = False
+
+
+@dataclass
+class Bound:
+    spec: AgentSpec
+    definition: str
+    tools: dict[str, Tool]
+    engines: Sequence[tuple[str, PolicyEngine]]
+    book: RuleBook
+    model: Model
+    settings: Settings
+    output: Any
+    guards: Sequence[Guard] = ()
+    deps: str = ""
+    manifest: str = ""
+    trusted_code: tuple[str, ...] = ()
+    children: dict[str, Bound] = field(default_factory=dict)

@@ -1,0 +1,107 @@
+"""Gather the evidence of one run and make its bundle: the shell does the reading, `proof.bundle` the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mandamus.core.canonical import accept
+from mandamus.core.digests import policy_digest
+from mandamus.core.records import LOG, ActionEnded, ActionStarted, RunOpened, decode
+from mandamus.errors import Misuse
+from mandamus.proof import bundle
+from mandamus.proof.keys import parse_vkey
+from mandamus.runtime.env import Env
+
+
+class Evidence:
+    """`result.evidence_bundle`: the signed bundle of a run, made when it is asked for."""
+
+    def __init__(self, uri: str, run: str) -> None:
+        self.uri, self.run_id = uri, run
+
+    def __repr__(self) -> str:
+        return f"Evidence({self.run_id})"
+
+    async def read(self) -> bytes:
+        """The bundle's bytes. Raises ProofError when the stored chain does not hold."""
+        from mandamus import wiring
+
+        env = await wiring.open_env(self.uri)
+        try:
+            return await build(env, self.run_id, {}, "")
+        finally:
+            await wiring.close_env(env)
+
+    async def write(self, path: str | Path) -> Path:
+        target = Path(path)
+        target.write_bytes(await self.read())
+        return target
+
+    @property
+    def signature(self) -> str:
+        """The DSSE envelope's signature, base64."""
+        import asyncio
+
+        raw = asyncio.run(self.read())
+        envelope: Any = accept(raw.split(b"\n")[1])
+        return str(envelope["signatures"][0]["sig"])
+
+
+async def build(env: Env, run: str, policies: dict[str, str], manifest: str) -> bytes:
+    """The bundle of a run on this ledger. `policies` = the texts of the rule book in force, if the caller has them."""
+    if await env.ledger.head(run) is None:
+        raise Misuse(f"there is no run {run}", code="MDM-0250", fix="mandamus runs")
+    records = [raw async for raw in env.ledger.read(run)]
+    log = [raw async for raw in env.ledger.read(LOG)]
+    payloads = [p async for p in env.ledger.payloads(run)] + [p async for p in env.ledger.payloads(LOG)]
+    signer = env.home.signer("bundle")
+    texts = {policy_digest(policies): policies} if policies else {}
+    texts |= {d: t for d, t in (await _stored_policies(env)).items() if d in _named(records)}
+    return bundle.build(
+        records=records, payloads_=payloads, policies=texts, manifest=manifest, signer=signer.sign, key=parse_vkey(signer.vkey), log=log,
+        deltas=await _deltas(env, run, records), keys=[("log", parse_vkey(env.signer.vkey)), ("bundle", parse_vkey(signer.vkey))],
+    )  # fmt: skip
+
+
+def _named(records: list[bytes]) -> set[str]:
+    out = set()
+    for raw in records:
+        fact = decode(raw).fact
+        if isinstance(fact, RunOpened):
+            out.add(fact.policy)
+        elif hasattr(fact, "bundle"):
+            out.add(fact.bundle)
+    return out
+
+
+async def _stored_policies(env: Env) -> dict[str, dict[str, str]]:
+    """Texts of policies that were in force here, kept beside the ledger under their digest."""
+    folder = env.home.folder
+    if folder is None:
+        return dict(env.home.policies)
+    out = {}
+    for path in (folder / "policies").glob("*.json"):
+        texts = accept(path.read_bytes())
+        if policy_digest(texts) == path.stem:
+            out[path.stem] = texts
+    return out
+
+
+async def _deltas(env: Env, run: str, records: list[bytes]) -> list[bytes]:
+    """The account deltas that this run caused, in the order of the accounts' names and versions."""
+    names = {"register"}
+    for raw in records:
+        fact = decode(raw).fact
+        if isinstance(fact, ActionStarted):
+            names |= {x.account for x in fact.reserves}
+        elif isinstance(fact, ActionEnded):
+            names |= {x.account for x in fact.spends}
+    out = []
+    for name in sorted(names):
+        async for delta in env.ledger.deltas(name):
+            if accept(delta)["run"] == run:
+                out.append(delta)
+    return out
+
+

@@ -1,0 +1,156 @@
+"""Execute one attempt, or ask the other side about it. What a tool raises is doubt, unless it says `NotDone` (DURABILITY, section 5).
+
+Tools run in this process until the sandbox exists; genesis says so. Async tools run in the loop, sync ones in a bounded set of
+threads; a thread that outlives its deadline is doubted and its late result discarded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import functools
+from typing import Any
+
+import msgspec
+
+from mandamus.core import effects as e
+from mandamus.core.canonical import canon
+from mandamus.core.data import name_of
+from mandamus.core.records import Reserve
+from mandamus.core.run import Action
+from mandamus.errors import MandamusError, NotDone
+from mandamus.runtime import guard, handoff
+from mandamus.runtime.context import Ctx
+from mandamus.runtime.session import Session
+from mandamus.tool import Absent, Found, Tool, Unclear
+
+_threads = concurrent.futures.ThreadPoolExecutor(max_workers=16, thread_name_prefix="tool")
+BACKOFF_CAP_MS = 60_000
+READABLE_MAX = 256 * 1024
+
+
+async def perform(s: Session, effect: e.Execute) -> e.Outcome:
+    action = s.run.actions[effect.action]
+    tool = s.bound.tools[action.tool]
+    plain = await s.value(action.seq, "args")
+    _, values = tool.validate(plain)
+    if tool.spec.kind == "handoff":
+        return await handoff.perform(s, action, tool, plain)
+    ctx = Ctx(s, action, values)
+    try:
+        async with asyncio.timeout(tool.spec.timeout_ms / 1000):
+            value = await _call(tool, ctx, values)
+    except NotDone as told:
+        return _not_done(s, action, tool, str(told))
+    except TimeoutError:
+        return _doubt(s, action, tool, "timeout")
+    except asyncio.CancelledError:
+        raise
+    except (Exception, MandamusError):
+        return _doubt(s, action, tool, "fault")
+    return await _done(s, action, tool, value)
+
+
+async def _call(tool: Tool, ctx: Ctx, values: Any) -> Any:
+    kwargs = {name: getattr(values, name) for name in values.__struct_fields__}
+    given = (ctx,) if tool.takes_ctx else ()
+    if tool.is_async:
+        return await tool.fn(*given, **kwargs)
+    context = contextvars.copy_context()
+    call = functools.partial(context.run, functools.partial(tool.fn, *given, **kwargs))
+    return await asyncio.get_running_loop().run_in_executor(_threads, call)
+
+
+async def _done(s: Session, action: Action, tool: Tool, value: Any) -> e.Outcome:
+    """The effect happened; an output that cannot be read never makes it a failure."""
+    plain, state = _readable(tool, value)
+    checks = await guard.tool_result(s, tool.name, _text(plain)) if state == "valid" else ()
+    return e.Outcome(
+        action=action.id, attempt=action.attempt, kind="done", value=plain, output=state, data=name_of(tool.spec.data), checks=checks,  # type: ignore[arg-type]
+        spends=_spends(action, value),
+    )  # fmt: skip
+
+
+def _readable(tool: Tool, value: Any) -> tuple[Any, str]:
+    try:
+        plain = msgspec.to_builtins(value)
+        raw = canon(plain)
+    except (ValueError, TypeError, msgspec.EncodeError):
+        return {"error": "the output has no JSON form"}, "invalid"
+    if len(raw) > min(tool.spec.max_output, READABLE_MAX):
+        return None, "oversize"
+    if tool.result is not Any:
+        try:
+            msgspec.convert(plain, tool.result, strict=True)
+        except msgspec.ValidationError:
+            return plain, "invalid"
+    return plain, "valid"
+
+
+def _spends(action: Action, value: Any) -> tuple[Reserve, ...]:
+    """Everything that was reserved is spent: no tool reports a smaller amount yet."""
+    return tuple(action.reserves)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else canon(value).decode()
+
+
+def _not_done(s: Session, action: Action, tool: Tool, reason: str) -> e.Outcome:
+    again = action.attempt < tool.spec.retry.attempts
+    return e.Outcome(
+        action=action.id, attempt=action.attempt, kind="failed", code="not_done", value={"reason": reason[:500]} if reason else None,
+        retry_at=_later(s, tool, action.attempt) if again else None, data=name_of(tool.spec.data),
+    )  # fmt: skip
+
+
+def _doubt(s: Session, action: Action, tool: Tool, cause: Any) -> e.Outcome:
+    again = action.attempt < tool.spec.retry.attempts or action.effect == "reconcilable"
+    return e.Outcome(
+        action=action.id, attempt=action.attempt, kind="doubt", cause=cause, retry_at=_later(s, tool, action.attempt) if again else None
+    )
+
+
+def _later(s: Session, tool: Tool, n: int) -> int:
+    return s.env.time.now() + min(tool.spec.retry.backoff_ms * 2 ** min(max(n - 1, 0), 16), BACKOFF_CAP_MS) * 1000
+
+
+async def reconcile(s: Session, effect: e.Reconcile) -> e.Outcome:
+    """Found → done. Absent counts only because the run's lock is ours: the old owner and its tools are dead, or the attempt is ours and over."""
+    action = s.run.actions[effect.action]
+    tool = s.bound.tools[action.tool]
+    try:
+        async with asyncio.timeout(tool.spec.timeout_ms / 1000):
+            if tool.spec.forbids:
+                await tool.reconcile.forbid(action.operation)
+            finding = await tool.reconcile.find(action.operation)
+    except asyncio.CancelledError:
+        raise
+    except Exception as error:
+        finding = Unclear(type(error).__name__)
+    match finding:
+        case Found(outcome=outcome):
+            done = await _done(s, action, tool, outcome)
+            return msgspec.structs.replace(done, via="reconciled")
+        case Absent() if _cannot_land(s, action, tool):
+            again = action.cause == "lost" or action.attempt < tool.spec.retry.attempts
+            return e.Outcome(
+                action=action.id, attempt=action.attempt, kind="absent", via="reconciled", code="absent", retry_at=s.env.time.now() if again else None
+            )
+    return e.Outcome(
+        action=action.id, attempt=action.attempt, kind="unclear", via="reconciled", retry_at=_later(s, tool, action.doubts)
+    )
+
+
+def _cannot_land(s: Session, action: Action, tool: Tool) -> bool:
+    """The old attempt can no longer land: we hold the run's lock, or the other side was told to refuse the id.
+
+    A tool of our own process whose call is over (it raised, or was cancelled at its deadline) sends no more; a thread may, so a timed
+    out sync tool is never believed absent.
+    """
+    if tool.spec.forbids:
+        return True
+    if action.cause == "timeout" and not tool.is_async:
+        return False
+    return s.live is not None

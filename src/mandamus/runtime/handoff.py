@@ -1,0 +1,53 @@
+"""Handoff: a child run with a chain of its own, an attenuated grant and a carved budget (ARCHITECTURE, section 4).
+
+Its id comes from the operation id and stands in the parent's intent: after a crash, opening it again adopts it. What it answers is
+read from its own sealed chain, never believed from a message.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mandamus.core import effects as e
+from mandamus.core import records as r
+from mandamus.core.run import Action, Run
+from mandamus.errors import Conflict
+from mandamus.runtime.session import Session
+from mandamus.tool import Tool
+
+DEPTH_MAX = 4
+
+
+async def perform(s: Session, action: Action, tool: Tool, args: dict[str, Any]) -> e.Outcome:
+    from mandamus.runtime import drive, recover
+
+    bound = s.bound.children[tool.spec.agent]
+    if s.run.genesis.depth + 1 > DEPTH_MAX:
+        return e.Outcome(action=action.id, attempt=action.attempt, kind="failed", code="too_deep", via="child")
+    parent = r.Parent(hash=s.run.head, kind="handoff", run=s.run.id, seq=s.run.seq)
+    grant = r.Grant(tools=tuple(t.name for t in bound.spec.tools if _may(s.run, t.name)))
+    try:
+        child = await recover.open_run(s.env, bound, args["task"], run_id=action.child, depth=s.run.genesis.depth + 1, grant=grant, parent=parent)
+    except Conflict:
+        child = await recover.take_over(s.env, bound, action.child)
+    try:
+        await drive.drive(child)
+        return await _result(child, action)
+    finally:
+        await recover.give_back(child)
+
+
+def _may(run: Run, tool: str) -> bool:
+    grant = run.genesis.grant
+    return grant is r.UNSET or tool in grant.tools
+
+
+async def _result(child: Session, action: Action) -> e.Outcome:
+    run = child.run
+    if run.life == "sealed" and run.end == "completed":
+        reply = await child.value(run.answer, "reply")
+        return e.Outcome(action=action.id, attempt=action.attempt, kind="done", via="child", value=reply["text"], output="valid")
+    if run.life == "sealed":
+        return e.Outcome(action=action.id, attempt=action.attempt, kind="failed", code=f"child_{run.end}", via="child")
+    wait = child.env.time.now() + 1_000_000
+    return e.Outcome(action=action.id, attempt=action.attempt, kind="doubt", cause="unclear", retry_at=wait, via="child")

@@ -1,0 +1,317 @@
+"""Judge a batch: gather the facts, ask every layer, and bring along what an ALLOW needs for its intent.
+
+The rule a newcomer would break: every vote that counts is verified here, from its stored payload, against the trust file, at every
+judgement; a record of an earlier owner proves nothing. People never start anything: they are facts, and policy is asked again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from mandamus.core import effects as e
+from mandamus.core import facts as f
+from mandamus.core import judge as j
+from mandamus.core.canonical import canon
+from mandamus.core.clock import Clock
+from mandamus.core.definition import ToolSpec
+from mandamus.core.digests import action_digest, operation_id
+from mandamus.core.payload import card_digest
+from mandamus.core.records import Ask, Issued, Reserve
+from mandamus.core.rules import RECONCILE_TRIES
+from mandamus.core.run import Action, Run, Waiting, decision_of, ripe
+from mandamus.proof import ballot as ballots
+from mandamus.runtime.env import ulid
+from mandamus.runtime.session import Session
+
+PREVIEW_RULES = 8
+
+
+class Batch:
+    """One effect's work: the run as it stood, the clock, and what earlier actions of the batch would reserve."""
+
+    def __init__(self, s: Session, clock: Clock) -> None:
+        self.s, self.run, self.clock = s, s.run, clock
+        self.tentative: dict[str, int] = {}
+
+
+async def perform(s: Session, effect: e.Judge) -> e.Judgement:
+    batch = Batch(s, s.clock())
+    s.authority = s.env.log.authority
+    verdicts = [await _one(batch, batch.run.actions[id]) for id in effect.actions]
+    return e.Judgement(seq=effect.seq, clock=batch.clock, verdicts=tuple(verdicts))
+
+
+async def _one(b: Batch, action: Action) -> e.Verdict:
+    if _nothing_left_to_try(b.run, action, b.s):
+        return await _settle(b, action)
+    return await _start(b, action)
+
+
+def _nothing_left_to_try(run: Run, action: Action, s: Session) -> bool:
+    """Only people can say what became of it (table of DURABILITY, section 5)."""
+    if action.state == "unknown":
+        return True
+    if action.state != "doubted" or action.absent:
+        return False
+    tool = s.bound.tools.get(action.tool)
+    attempts = tool.spec.retry.attempts if tool else 1
+    match action.effect:
+        case "irreversible":
+            return True
+        case "reconcilable":
+            return action.doubts > RECONCILE_TRIES
+        case "keyed":
+            late = tool is not None and b_age_ms(run, action) > tool.spec.key_life_ms
+            return late or (action.cause != "lost" and action.attempt >= attempts)
+        case _:
+            return action.cause != "lost" and action.attempt >= attempts and action.effect != "read"
+
+
+def b_age_ms(run: Run, action: Action) -> int:
+    return ((run.clock.now if run.clock else 0) - action.clock) // 1000 if action.clock else 0
+
+
+# -- the start of an action --------------------------------------------------------------------------------------------------
+async def _start(b: Batch, action: Action) -> e.Verdict:
+    s, run = b.s, b.run
+    tool = s.bound.tools.get(action.tool)
+    first = j.contract(action, tool.spec if tool else None)
+    if first.verdict == "deny" or tool is None:
+        return _verdict(b, action, j.combine([first]), None, {}, {})
+    args = await s.value(action.seq, "args")
+    own = [first, j.asks(action), j.capability(run, action), j.limits(run, action, s.env.log.stopped(s.bound.spec.name, s.env.tenant))]
+    met, votes = await _people(b, action)
+    sums, reserves = await _sums(b, tool.spec, args, action)
+    standing, allowance = await _allowance(b, tool.spec, args, action)
+    people = f.PeopleFacts(approved=len(votes), met=met, roles=_roles(s, votes), standing=standing)
+    began = time.perf_counter_ns()
+    facts, combined = await _ask(b, tool.spec, action, args, own, people, sums)
+    hypothetical = ""
+    if combined.verdict == "escalate":
+        full = msgspec.structs.replace(people, met=tuple(sorted({*met, *(a.chain for a in combined.asks)})), approved=99)
+        _, then = await _ask(b, tool.spec, action, args, own, full, sums)
+        hypothetical = then.verdict
+        if then.verdict not in ("allow", "escalate"):
+            combined = msgspec.structs.replace(then, code=then.code or "policy")
+    decision = _decision(combined, hypothetical, (time.perf_counter_ns() - began) // 1000)
+    if combined.verdict == "allow":
+        for r in reserves:
+            b.tentative[r.account] = b.tentative.get(r.account, 0) + r.amount
+    used = allowance if standing and not met else ()
+    return await _with_intent(b, action, tool.spec, args, combined, facts, decision, (*reserves, *used), tuple(votes.values()))
+
+
+async def _ask(
+    b: Batch, tool: ToolSpec, action: Action, args: dict[str, Any], own: list[j.Answer], people: f.PeopleFacts, sums: dict[str, int]
+) -> tuple[Any, j.Combined]:
+    try:
+        facts = j.envelope(b.run, b.s.bound.spec, tool, action, args, b.clock, people, sums)
+    except (ValueError, KeyError, TypeError) as error:
+        broken = j.Answer(layer="policy", verdict="error", code="facts", errors=(f"facts: {error}",))
+        return {}, j.combine([*own, broken])
+    answers = [(of, await engine.decide(facts)) for of, engine in b.s.bound.engines]
+    spoken = [j.policy(a, of) for of, a in answers if a.reason != "no_match"]
+    silent = [j.policy(a, of) for of, a in answers if a.reason == "no_match"][:1]
+    heard = spoken if any(a.verdict == "allow" for a in spoken) or not silent else [*spoken, *silent]
+    return facts, j.combine([*own, *heard])
+
+
+async def _with_intent(
+    b: Batch, action: Action, tool: ToolSpec, args: dict[str, Any], combined: j.Combined, facts: Any, decision: Any, reserves: tuple[Reserve, ...], votes: tuple[int, ...]
+) -> e.Verdict:
+    verdict = _verdict(b, action, combined, tool, facts, decision)
+    settle = "again" if action.state == "unknown" else ""
+    if combined.verdict == "escalate":
+        ask = next(a for a in combined.asks)
+        request = await _request(b, action, tool, args, combined, ask, "start")
+        return msgspec.structs.replace(verdict, request=request, settle=settle)
+    if combined.verdict == "deny" and action.request is not None:
+        chain = b.s.bound.book.chains.get(action.request.chain, f.DEFAULT_CHAIN)
+        rejected = any(d.id == "ask.rejected" for d in combined.determining)
+        return msgspec.structs.replace(verdict, terminate=rejected and j.terminates(chain, tool), settle=settle)
+    if combined.verdict != "allow":
+        return msgspec.structs.replace(verdict, settle=settle)
+    issued = [Issued(capability=f"tool.invoke:{tool.name}", mechanism="in_process")]
+    operation = action.operation or operation_id(args=action.args, call=action.call, run=b.run.id, tool=tool.name)
+    return msgspec.structs.replace(
+        verdict, operation=operation, capabilities=tuple(issued), deadline_ms=tool.timeout_ms, landing_ms=tool.timeout_ms, reserves=reserves,
+        votes=tuple(sorted(votes)), child=child_id(operation) if tool.kind == "handoff" else "", settle=settle,
+    )  # fmt: skip
+
+
+def child_id(operation: str) -> str:
+    """The child's run id comes from the operation id, so that opening it again adopts it."""
+    return operation[:26].upper()
+
+
+def _verdict(b: Batch, action: Action, c: j.Combined, tool: ToolSpec | None, facts: Any, decision: Any) -> e.Verdict:
+    return e.Verdict(
+        action=action.id, verdict=c.verdict, layers=c.layers, determining=tuple(d.id for d in c.determining), asks=c.asks, code=c.code,
+        engine=c.engine, bundle=b.s.bound.book.digest, authority=b.s.authority,
+        facts=msgspec.to_builtins(facts) if facts else {}, decision=decision, halt="denials" if c.halt else "",
+    )  # fmt: skip
+
+
+def _decision(c: j.Combined, hypothetical: str, micros: int) -> dict[str, Any]:
+    """What `decision.json` needs beyond the record itself (POLICY, section 7)."""
+    out: dict[str, Any] = {"determining": [msgspec.to_builtins(d) for d in c.determining], "eval_micros": micros}
+    if c.errors:
+        out["errors"] = list(c.errors)
+    if hypothetical:
+        out["hypothetical"] = hypothetical
+    return out
+
+
+# -- sums --------------------------------------------------------------------------------------------------------------------
+async def _sums(b: Batch, tool: ToolSpec, args: dict[str, Any], action: Action) -> tuple[dict[str, int], tuple[Reserve, ...]]:
+    """Per limit: what is used in its window, and what this action would reserve. What the action itself holds is not counted twice."""
+    sums: dict[str, int] = {}
+    reserves: list[Reserve] = []
+    held = {x.account: x.amount for x in action.reserves}
+    for limit in b.s.bound.book.limits:
+        sums[limit.id] = 0
+        if not _applies(limit, tool):
+            continue
+        amount = 1
+        if limit.currency:
+            money = j.amount(tool, args)
+            if money is UNSET or money.currency != limit.currency:
+                continue
+            amount = money.minor
+        id = limit_account(b, limit)
+        balance = await b.s.balance(id)
+        sums[limit.id] = balance.used + b.tentative.get(id, 0) - held.get(id, 0)
+        reserves.append(Reserve(account=id, amount=amount))
+    return sums, tuple(reserves)
+
+
+def _applies(limit: f.Limit, tool: ToolSpec) -> bool:
+    return tool.name in limit.tools if limit.tools else not limit.safety or tool.safety in limit.safety
+
+
+def limit_account(b: Batch, limit: f.Limit) -> str:
+    who = {"agent": b.s.bound.spec.name, "tenant": "-"}.get(limit.per, "-")
+    window = b.clock.local().date if limit.window == "day" else b.run.id
+    return f"limit/{b.s.env.tenant}/{limit.id}/{who}/{window}"
+
+
+# -- people ------------------------------------------------------------------------------------------------------------------
+async def _people(b: Batch, action: Action) -> tuple[tuple[str, ...], dict[str, int]]:
+    """(chains whose quorum is met by ballots that verify now, principal → seq of the vote)."""
+    met: list[str] = []
+    votes: dict[str, int] = {}
+    groups = [(g.chain, g.votes) for g in action.granted]
+    if action.request and decision_of(action.request) == "approve":
+        groups.append((action.request.chain, tuple(v.seq for v in action.request.votes if v.decision == "approve")))
+    for chain, seqs in groups:
+        good = await _verified(b, action, seqs, "approve")
+        quorum = action.request.quorum if action.request and action.request.chain == chain else len(seqs)
+        if len(good) >= max(1, quorum):
+            met.append(chain)
+            votes |= good
+    return tuple(sorted(met)), votes
+
+
+async def _verified(b: Batch, action: Action, seqs: tuple[int, ...], decision: str) -> dict[str, int]:
+    """Distinct principals whose ballots, as stored, are signed for exactly this action under today's policy and have not expired."""
+    good: dict[str, int] = {}
+    trust = b.s.env.trust()
+    for seq in seqs:
+        raw = await b.s.value(seq, "ballot")
+        found = ballots.check(canon(raw) if isinstance(raw, dict) else str(raw).encode(), trust)
+        if isinstance(found, str):
+            continue
+        principal, ballot = found
+        exact = (
+            ballot.action == digest_of(b.s, action)
+            and ballot.run == b.run.id
+            and ballot.decision == decision
+            and ballot.policy == b.s.bound.book.digest
+            and ballot.origin == b.run.genesis.origin
+            and ballot.expires > b.clock.now
+        )
+        if exact and principal != _requester(b.run):
+            good[principal] = seq
+    return good
+
+
+def digest_of(s: Session, action: Action) -> str:
+    return action_digest(
+        args=action.args, call=action.call, origin=s.run.genesis.origin, policy=s.bound.book.digest, run=s.run.id, pin=action.pin or None
+    )
+
+
+def _requester(run: Run) -> str:
+    return run.genesis.user.principal if run.genesis.user is not UNSET else ""
+
+
+def _roles(s: Session, votes: dict[str, int]) -> tuple[str, ...]:
+    trust = s.env.trust()
+    return tuple(sorted({role for p in votes for role in trust.roles_of(p)}))
+
+
+async def _allowance(b: Batch, tool: ToolSpec, args: dict[str, Any], action: Action) -> tuple[str, tuple[Reserve, ...]]:
+    """A standing vote that still covers this action: (its digest, what it would be charged). A fact for policy, not a bypass."""
+    if tool.effect == "irreversible" or tool.safety == "privileged":
+        return "", ()
+    for a in b.s.env.log.allowances(b.s.env.trust(), b.s.bound.book.digest, b.clock):
+        money = j.amount(tool, args)
+        charge = a.charge(tool.name, args, None if money is UNSET else money, b.run.id, b.clock.local().date)
+        if charge is None:
+            continue
+        fits = True
+        for account, amount, limit in charge:
+            balance = await b.s.balance(account)
+            fits = fits and balance.used + b.tentative.get(account, 0) + amount <= limit
+        if fits:
+            return a.digest, tuple(Reserve(account=x, amount=n) for x, n, _ in charge)
+    return "", ()
+
+
+# -- requests to people ------------------------------------------------------------------------------------------------------
+async def _request(b: Batch, action: Action, tool: ToolSpec, args: dict[str, Any], c: j.Combined, ask: Ask, about: str) -> e.Request:
+    chain = b.s.bound.book.chains.get(ask.chain, f.DEFAULT_CHAIN)
+    quorums = tuple(max(t.quorum, ask.quorum if n == 0 else 0) for n, t in enumerate(chain.tiers))
+    deadlines = tuple(t.deadline_ms for t in chain.tiers)
+    id, digest = ulid(b.s.env.time), digest_of(b.s, action)
+    expires = b.clock.now + chain.total_ms * 1000
+    card = j.card(id, digest, tool, args, c.determining[:PREVIEW_RULES], b.s.bound.book.texts, quorums[0], expires, about)
+    secret = await b.s.secret(action.seq, "args")
+    return e.Request(
+        id=id, chain=ask.chain, digest=digest, card=card, card_digest=card_digest(secret, card), quorums=quorums, deadlines_ms=deadlines,
+        policy=b.s.bound.book.digest,
+    )  # fmt: skip
+
+
+async def _settle(b: Batch, action: Action) -> e.Verdict:
+    """Nobody knows what became of it: ask people, or carry out what they said."""
+    tool = b.s.bound.tools[action.tool]
+    asks = j.Answer(layer="asks", verdict="escalate", asks=(Ask(chain=_chain(b), quorum=1),), determining=(f.Determining(id="outcome.unknown", verdict="escalate"),))
+    combined = j.combine([asks])
+    verdict = msgspec.structs.replace(_verdict(b, action, combined, tool.spec, {}, _decision(combined, "", 0)), about="outcome")
+    request = action.request
+    if request is None or not ripe(request):
+        args = await b.s.value(action.seq, "args")
+        return msgspec.structs.replace(verdict, request=await _request(b, action, tool.spec, args, combined, combined.asks[0], "outcome"))
+    said = decision_of(request)
+    if said and await _said(b, action, request, said):
+        if said == "again":
+            return await _start(b, msgspec.structs.replace(action, request=None))
+        return msgspec.structs.replace(verdict, verdict="allow", settle=said)
+    expired = j.combine([j.Answer(layer="asks", verdict="deny", code="expired", determining=(f.Determining(id="ask.expired", verdict="deny"),))])
+    return msgspec.structs.replace(_verdict(b, action, expired, tool.spec, {}, _decision(expired, "", 0)), about="outcome", halt="people")
+
+
+async def _said(b: Batch, action: Action, request: Waiting, decision: str) -> bool:
+    seqs = tuple(v.seq for v in request.votes if v.decision == decision)
+    return len(await _verified(b, action, seqs, decision)) >= request.quorum
+
+
+def _chain(b: Batch) -> str:
+    """Who settles unknown outcomes: the agent's oversight chain, else the only chain there is, else any one approver."""
+    chains = b.s.bound.book.chains
+    return b.s.bound.spec.oversight or (next(iter(chains)) if len(chains) == 1 else f.DEFAULT_CHAIN.id)

@@ -1,0 +1,140 @@
+"""The mailbox is untrusted: say who each message is from and whether it may count, then let the core make one fact of it.
+
+A vote and a stop are believed by their signature, a user's words by the front end's (or the user's own); everything else becomes
+`MessageRefused`. Who may vote is the chain's tier of now, held against the trust file.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET
+
+from mandamus.core import effects as e
+from mandamus.core import facts as f
+from mandamus.core.canonical import parse
+from mandamus.core.records import MailRef
+from mandamus.core.run import Action
+from mandamus.errors import ProofError
+from mandamus.proof import ballot as ballots
+from mandamus.proof import mail as post
+from mandamus.runtime import ask
+from mandamus.runtime.session import Session
+
+
+async def look(s: Session) -> None:
+    """Has anything come? Asked while a long effect is in flight; every append answers it for free."""
+    if s.unsaved:
+        await s.save()
+    head = await s.env.ledger.head(s.run.id)
+    if head and s.head and head.mail > s.run.cursor:
+        await drain(s)
+
+
+async def drain(s: Session) -> None:
+    """Every message behind the cursor becomes one fact, saved before anything else is asked."""
+    async for cursor, key, raw in s.env.ledger.mailbox(s.run.id, s.run.cursor):
+        s.take(await read(s, MailRef(cursor=cursor, key=key), raw))
+    await s.save()
+
+
+async def read(s: Session, ref: MailRef, raw: bytes) -> e.Mail:
+    try:
+        message = post.decode(raw)
+    except ProofError:
+        return e.Mail(ref=ref, clock=s.clock(), kind="refused", reason="malformed", value=raw[:1024].decode("utf-8", "replace"))
+    match message:
+        case post.Vote():
+            return await _vote(s, ref, message)
+        case post.Stop():
+            return _stop(s, ref, message)
+        case post.Say():
+            return _say(s, ref, message)
+
+
+def _refused(s: Session, ref: MailRef, reason: str, value: Any) -> e.Mail:
+    return e.Mail(ref=ref, clock=s.clock(), kind="refused", reason=reason, value=value)
+
+
+def _stop(s: Session, ref: MailRef, message: post.Stop) -> e.Mail:
+    found = post.check_stop(message, s.env.trust())
+    if isinstance(found, str):
+        return _refused(s, ref, found, {"kind": "stop"})
+    principal, statement = found
+    if statement.run != s.run.id or statement.origin != s.run.genesis.origin:
+        return _refused(s, ref, "wrong_request", {"kind": "stop"})
+    return e.Mail(ref=ref, clock=s.clock(), kind="stop", principal=principal, mode=statement.mode)
+
+
+def _say(s: Session, ref: MailRef, message: post.Say) -> e.Mail:
+    statement = post.check_say(message, s.env.trust())
+    if isinstance(statement, str):
+        return _refused(s, ref, statement, {"kind": "message", "text": message.text})
+    if statement.run != s.run.id or statement.origin != s.run.genesis.origin:
+        return _refused(s, ref, "wrong_request", {"kind": "message"})
+    return e.Mail(ref=ref, clock=s.clock(), kind="message", principal=statement.principal, value=message.text)
+
+
+async def _vote(s: Session, ref: MailRef, message: post.Vote) -> e.Mail:
+    found = ballots.check(message.envelope.encode(), s.env.trust())
+    if isinstance(found, str):
+        return _refused(s, ref, found, {"kind": "vote"})
+    principal, ballot = found
+    action = next((a for a in s.run.actions.values() if a.request and a.request.id == ballot.request), None)
+    reason = _why_not(s, action, principal, ballot)
+    if action is None or reason:
+        return _refused(s, ref, reason or "not_waiting", {"kind": "vote", "principal": principal})
+    tier = _tier(s, action)
+    modified = None
+    if ballot.decision == "modify" and message.args is not UNSET:
+        modified = await ask.proposal(s, action.tool, message.args)
+    assert action.request is not None
+    return e.Mail(
+        ref=ref, clock=s.clock(), kind="vote", principal=principal, action=action.id, request=action.request.id,
+        about="outcome" if ballot.decision in ("done", "again", "abandon") else "start", decision=ballot.decision,
+        ballot=ballots.ballot_digest(ballot), value=parse(message.envelope.encode()), veto=ballot.decision == "reject" and _holds(s, principal, tier.veto),
+        card=None if message.card is UNSET else message.card, modified=modified,
+    )  # fmt: skip
+
+
+def _why_not(s: Session, action: Action | None, principal: str, ballot: ballots.Ballot) -> str:
+    if ballot.run != s.run.id or ballot.origin != s.run.genesis.origin:
+        return "wrong_request"
+    if action is None or action.request is None:
+        return "not_waiting"
+    if ballot.action != action.request.digest or ballot.policy != action.request.policy or ballot.card != action.request.card:
+        return "wrong_action"
+    if ballot.expires <= s.clock().now:
+        return "expired"
+    tier = _tier(s, action)
+    if "requester" in tier.sod and s.run.genesis.user is not UNSET and principal == s.run.genesis.user.principal:
+        return "own_request"
+    if tier.of and not _holds(s, principal, tier.of) and not _holds(s, principal, tier.veto):
+        return "not_an_approver"
+    return ""
+
+
+def _tier(s: Session, action: Action) -> f.Tier:
+    assert action.request is not None
+    chain = s.bound.book.chains.get(action.request.chain, f.DEFAULT_CHAIN)
+    return chain.tiers[min(action.request.tier, len(chain.tiers) - 1)]
+
+
+def _holds(s: Session, principal: str, of: tuple[str, ...]) -> bool:
+    roles = s.env.trust().roles_of(principal)
+    return any(x == principal or (x.startswith("role:") and x[5:] in roles) for x in of)
+
+
+def time_passed(s: Session) -> e.Time:
+    """The clock as a fact, with the next tier of every request whose tier has ended."""
+    clock = s.clock()
+    tiers = []
+    for action in s.run.open_actions:
+        request = action.request
+        if request is None or request.over or clock.now < request.until:
+            continue
+        chain = s.bound.book.chains.get(request.chain, f.DEFAULT_CHAIN)
+        if request.tier + 1 < len(chain.tiers):
+            tier = chain.tiers[request.tier + 1]
+            tiers.append(e.NextTier(action=action.id, tier=request.tier + 1, quorum=tier.quorum, until=request.until + tier.deadline_ms * 1000))
+    return e.Time(clock=clock, tiers=tuple(tiers))

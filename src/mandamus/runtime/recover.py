@@ -1,0 +1,153 @@
+"""Open a run, or take one over: own first, fold, say so in the chain, read the mail, and only then ask what is due.
+
+The fold comes from the records alone, each checked against its hash; what another process was doing is doubted, never assumed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET
+
+from mandamus.core import records as r
+from mandamus.core.accounts import REGISTER, Balance
+from mandamus.core.clock import rfc3339
+from mandamus.core.digests import ownership
+from mandamus.core.records import EMPTY_ROOT, decode, event_hash, genesis_prev
+from mandamus.core.rules import owned, waits_for, wakes
+from mandamus.core.run import EMPTY
+from mandamus.core.seal import Content, Draft, Position, seal
+from mandamus.errors import Conflict, Misuse, ProofError
+from mandamus.ports import AccountWrite, Wake
+from mandamus.proof.keys import b64
+from mandamus.runtime import mail, prepare
+from mandamus.runtime.env import Bound, Env, ulid
+from mandamus.runtime.session import Session
+
+LEASE_MS = 15_000
+ISOLATION = "in_process"
+
+
+async def open_run(env: Env, bound: Bound, prompt: str, *, run_id: str = "", user: r.User | None = None, **genesis: Any) -> Session:
+    """A new run: its genesis takes the next register number in the same append. Raises Conflict when `run_id` exists."""
+    id = run_id or ulid(env.time)
+    for _ in range(8):
+        account = await env.ledger.account(REGISTER)
+        before = Balance(REGISTER) if account is None else Balance(REGISTER, account.version, account.hash, account.reserved, account.spent)
+        fact = r.RunOpened(
+            agent=bound.spec.name, anchor=r.Anchor(root=EMPTY_ROOT, size=0), budget=bound.spec.budget, clock=env.clock(bound.spec.timezone),
+            default=bound.book.default, definition=bound.definition, environment=bound.spec.environment, isolation=ISOLATION,
+            manifest=bound.manifest, nonce=env.time.entropy(16).hex(), origin=env.origin,
+            plugins=tuple(f"{name}@{version}:{digest}" for name, version, digest in bound.spec.plugins), policy=bound.book.digest,
+            profile=bound.spec.profile, register=r.Register(number=before.version + 1, prev=before.hash), tenant=env.tenant, tier=env.tier,
+            trusted_code=bound.trusted_code, user=UNSET if user is None else user, **genesis,
+        )  # fmt: skip
+        actor = r.Actor(agent=bound.spec.name, principal=user.principal if user else "p-local", runtime=bound.definition)
+        position = Position(id, -1, genesis_prev(id, fact), 1)
+        sealed, position = seal([Draft(fact, 0, (Content("input", prompt),), actor)], position, rfc3339(env.time.now()), env.salts)
+        after, delta = before.plus(id, 0)
+        also = [AccountWrite(after.id, after.version, after.hash, 0, 0, delta, id, 0)]
+        s = Session(env, bound, EMPTY, position, None)
+        s.fold_in(sealed[0].record, sealed[0].hash)
+        s.values[(0, "input")] = prompt
+        try:
+            s.head = await env.ledger.append(
+                id, None, [sealed[0].raw], payloads=sealed[0].payloads, also=also, wake=Wake(wakes(s.run), 0, waits_for(s.run))
+            )
+        except Conflict as conflict:
+            if conflict.on == "account":
+                continue
+            raise
+        s.saved = (s.run, s.position, s.transcript.mark())
+        return await _hold(s)
+    raise Conflict("the register of this ledger is busy", on="account", fix="try again")
+
+
+async def _hold(s: Session) -> Session:
+    """Take the lease, so that nobody else takes the run for dead."""
+    held = await s.env.ledger.claim("default", LEASE_MS, run=s.run.id)
+    if held is None:
+        raise Conflict(f"run {s.run.id} could not be claimed", on="run")
+    s.head = held
+    s.live = held
+    return s
+
+
+async def read_run(env: Env, bound: Bound, run: str) -> Session:
+    """Fold a stored run, checking every hash, without owning it. Raises Misuse when there is none, ProofError when it is broken."""
+    head = await env.ledger.head(run)
+    if head is None:
+        raise Misuse(f"there is no run {run}", code="MDM-0250", fix="mandamus runs")
+    s = Session(env, bound, EMPTY, Position(run, -1, "", 1), head)
+    s.proposed = None
+    prev = ""
+    async for raw in env.ledger.read(run, upto=head.seq):
+        record = decode(raw)
+        hash = event_hash(raw)
+        if record.seq == 0:
+            if not isinstance(record.fact, r.RunOpened):
+                raise ProofError("a run begins with RunOpened", code="MDM-0641", where=f"run {run} (event 0)")
+            prev = genesis_prev(run, record.fact)
+        if record.prev != prev or record.seq != s.run.seq + 1 or record.run != run:
+            raise ProofError(
+                f"event {record.seq} does not follow the one before it", code="MDM-0641", where=f"run {run} (event {record.seq})",
+                expected=prev[:12], found=record.prev[:12], why="somebody changed the stored chain: nothing is done with it",
+            )  # fmt: skip
+        s.fold_in(record, hash)
+        prev = hash
+    if prev != head.hash:
+        raise ProofError(
+            f"the last event of run {run} is not the one its head names", code="MDM-0642", expected=head.hash[:12], found=prev[:12],
+            why="the end of the chain was cut or changed",
+        )  # fmt: skip
+    s.position = Position(run, s.run.seq, prev, s.run.epoch)
+    s.saved = (s.run, s.position, s.transcript.mark())
+    return s
+
+
+async def take_over(env: Env, bound: Bound, run: str) -> Session:
+    """Own a run. Raises Conflict (nothing written) while another process holds it."""
+    held = await env.ledger.claim("default", LEASE_MS, run=run)
+    if held is None:
+        raise Misuse(f"there is no run {run}", code="MDM-0250", fix="mandamus runs")
+    try:
+        s = await read_run(env, bound, run)
+        s.head, s.live = held, held
+        if s.run.life == "sealed":
+            return s
+        await _say_so(s)
+        if s.head.mail > s.run.cursor:
+            await mail.drain(s)
+        return s
+    except BaseException:
+        await env.ledger.renew(held, 0)
+        raise
+
+
+async def _say_so(s: Session) -> None:
+    nonce, epoch = ulid(s.env.time), s.run.epoch + 1
+    statement = ownership(epoch=epoch, nonce=nonce, origin=s.run.genesis.origin, prev=s.run.head, run=s.run.id, worker=s.env.worker)
+    fact = r.RunOwned(clock=s.clock(), nonce=nonce, signature=b64(s.env.signer.sign(statement)), worker=s.env.worker)
+    s.position = Position(s.run.id, s.run.seq, s.run.head, epoch)
+    s.record(owned(s.run, fact))
+    await s.save()
+
+
+async def recall(s: Session) -> None:
+    """Put the history of the thread's earlier run before the new input. Labels and order stay those of the earlier run."""
+    parent = s.run.genesis.parent
+    if parent is UNSET:
+        return
+    earlier = await read_run(s.env, s.bound, parent.run)
+    if earlier.run.genesis.parent is not UNSET and earlier.run.genesis.parent.kind == "thread":
+        await recall(earlier)
+    earlier.transcript.close_turn()
+    await prepare.join(earlier, earlier.transcript.items[earlier.joined :])
+    s.messages, s.tokens = list(earlier.messages), earlier.tokens
+
+
+async def give_back(s: Session) -> None:
+    if s.live is not None and s.head is not None:
+        s.live = None
+        await s.env.ledger.renew(s.head, 0)
+

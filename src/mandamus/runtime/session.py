@@ -1,0 +1,251 @@
+"""One run in one process: its fold, the facts not saved yet, the effects in flight. `take` decides, seals and folds; `save` is the barrier.
+
+The rule a newcomer would break: nothing unsaved is shown to anybody, and what an append refused is rolled back, never patched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from mandamus.context.transcript import Mark, Transcript
+from mandamus.core import effects as e
+from mandamus.core import records as r
+from mandamus.core.accounts import AUTHORITY, Balance
+from mandamus.core.canonical import canon
+from mandamus.core.clock import Clock, rfc3339
+from mandamus.core.messages import Message
+from mandamus.core.payload import SALT, Payload, opened
+from mandamus.core.rules import NotDue, decide, waits_for, wakes
+from mandamus.core.run import Run, evolve
+from mandamus.core.seal import Draft, Position, Sealed, seal
+from mandamus.errors import Conflict, ProofError, Unavailable
+from mandamus.ports import AccountCheck, AccountWrite, Head, Wake
+from mandamus.runtime.env import Bound, Env
+
+_URGENT = (r.Voted, r.StopRequested, r.MessageReceived, r.MessageRefused, r.CapabilityChecked, r.RunHalted, r.ApprovalRequested)
+_JOINED = frozenset(("input", "text", "reply", "output", "args", "ballot", "card"))
+POLL_S = 0.25
+
+
+class Change(Struct, frozen=True, gc=False):
+    """A movement on an account, caused by record `seq`."""
+
+    account: str
+    seq: int
+    reserved: int
+    spent: int
+
+
+class Session:
+    def __init__(self, env: Env, bound: Bound, run: Run, position: Position, head: Head | None) -> None:
+        self.env, self.bound, self.run, self.position, self.head = env, bound, run, position, head
+        self.transcript = Transcript()
+        self.unsaved: list[Sealed] = []
+        self.flying: dict[e.Effect, asyncio.Task[e.Input]] = {}
+        self.changes: list[Change] = []
+        self.balances: dict[str, Balance] = {}
+        self.authority = 0
+        self.urgent = False
+        self.values: dict[tuple[int, str], Any] = {}
+        self.commits: dict[tuple[int, str], str] = {}
+        self.messages: list[Message] = []
+        self.joined = 0
+        self.tokens = 0
+        self.inbox: list[tuple[e.Input, asyncio.Future[None]]] = []
+        self.bell: asyncio.Future[None] | None = None
+        self.watching: list[Callable[[str, str, float | None], None]] = []
+        self.proposed: dict[tuple[str, bytes], int] | None = {}
+        self.tools_of: dict[int, str] = {}
+        self.watchers: dict[str, asyncio.Future[None]] = {}
+        self.subscribers: list[Any] = []
+        self.saved: tuple[Run, Position, Mark] = (run, position, self.transcript.mark())
+        self.live: Any = None
+
+    # -- taking an answer ----------------------------------------------------------------------------------------------------
+    def take(self, given: e.Input) -> None:
+        """decide → seal → fold. An answer that is no longer asked for (the run ended meanwhile) leaves no fact."""
+        try:
+            drafts = decide(self.run, given)
+        except NotDue:
+            return
+        self.record(drafts)
+
+    def record(self, drafts: Sequence[Draft]) -> None:
+        sealed, self.position = seal(drafts, self.position, rfc3339(self.env.time.now()), self.env.salts)
+        for draft, one in zip(drafts, sealed, strict=True):
+            self._account(one)
+            self.fold_in(one.record, one.hash)
+            self.unsaved.append(one)
+            self.urgent = self.urgent or isinstance(one.record.fact, _URGENT) or _irreversible(self.run, one.record.fact)
+            for content in draft.body:
+                if content.part in _JOINED:
+                    self.values[(one.record.seq, content.part)] = content.value
+                if content.part == "args" and self.proposed is not None and one.record.seq in self.tools_of:
+                    self.proposed[(self.tools_of[one.record.seq], canon(content.value))] = one.record.seq
+
+    def fold_in(self, record: r.AnyRecord, hash: str) -> None:
+        self.run = evolve(self.run, record, hash)
+        self.transcript.evolve(record)
+        if isinstance(record.fact, r.ActionProposed) and not record.fact.fault:
+            self.tools_of[record.seq] = record.fact.tool
+        if record.body:
+            for part in record.body:
+                if part.part in _JOINED:
+                    self.commits[(record.seq, part.part)] = part.commit
+
+    def _account(self, one: Sealed) -> None:
+        fact = one.record.fact
+        match fact:
+            case r.ActionStarted():
+                self.changes += [Change(x.account, one.record.seq, x.amount, 0) for x in fact.reserves]
+            case r.ActionEnded() if fact.spends:
+                held = {x.account: x.amount for x in self.run.actions[fact.action].reserves}
+                self.changes += [Change(x.account, one.record.seq, -held.get(x.account, 0), x.amount) for x in fact.spends]
+
+    # -- the barrier ---------------------------------------------------------------------------------------------------------
+    async def save(self) -> bool:
+        """One append of everything unsaved. False: an account moved, what rested on it was rolled back and must be judged again."""
+        self.urgent = False
+        if not self.unsaved:
+            return True
+        starts = any(isinstance(x.record.fact, r.ActionStarted) for x in self.unsaved)
+        for attempt in range(4):
+            try:
+                await self._append(starts, settle=attempt < 3)
+                return True
+            except Conflict as conflict:
+                if conflict.on != "account":
+                    raise
+                self.balances.clear()
+                if starts:
+                    await self._roll_back()
+                    return False
+        raise AssertionError("an append without accounts cannot conflict on one")
+
+    async def _append(self, starts: bool, settle: bool) -> None:
+        raws = [x.raw for x in self.unsaved]
+        payloads = [p for x in self.unsaved for p in x.payloads]
+        also: list[AccountWrite | AccountCheck] = []
+        if settle:
+            also += await self._writes()
+        if starts:
+            also.append(AccountCheck(AUTHORITY, self.authority))
+        at = wakes(self.run)
+        wake = Wake(at, self.run.cursor, waits_for(self.run))
+        self.head = await self._write(raws, payloads, also, wake)
+        done, self.unsaved, self.changes = self.unsaved, [], []
+        self.saved = (self.run, self.position, self.transcript.mark())
+        for id in [c.id for c in also if isinstance(c, AccountWrite)]:
+            self.balances.pop(id, None)
+        for subscriber in self.subscribers:
+            subscriber(done)
+        self._tell()
+
+    async def _write(self, raws: list[bytes], payloads: list[Payload], also: Sequence[AccountWrite | AccountCheck], wake: Wake) -> Head:
+        """An unknown outcome is resolved before anything else: read the head, resend the same bytes, or believe after a later write."""
+        last = self.unsaved[-1].hash
+        for _ in range(3):
+            try:
+                return await self.env.ledger.append(self.run.id, self.head, raws, payloads=payloads, also=also, wake=wake)
+            except Unavailable as lost:
+                if lost.outcome == "none":
+                    raise
+                now = await self.env.ledger.head(self.run.id)
+                if now is not None and now.hash == last:
+                    return now
+                if (now.hash if now else None) != (self.head.hash if self.head else None):
+                    raise Conflict("another process wrote this run", on="run", head=now, fix="mandamus show " + self.run.id) from lost
+        raise Unavailable("the ledger does not answer", outcome="unknown", why="without a durable log nothing is done (law 1)")
+
+    async def _writes(self) -> list[AccountWrite | AccountCheck]:
+        now: dict[str, Balance] = {}
+        out: list[AccountWrite | AccountCheck] = []
+        for c in self.changes:
+            balance = now.get(c.account) or await self.balance(c.account)
+            after, raw = balance.plus(self.run.id, c.seq, reserved=c.reserved, spent=c.spent)
+            now[c.account] = after
+            out.append(AccountWrite(after.id, after.version, after.hash, after.reserved, after.spent, raw, self.run.id, c.seq))
+        return out
+
+    async def balance(self, id: str) -> Balance:
+        """As last seen by a judgement, else as stored now. Writing over a stale one is a Conflict, by version."""
+        if id not in self.balances:
+            account = await self.env.ledger.account(id)
+            self.balances[id] = Balance(id) if account is None else Balance(id, account.version, account.hash, account.reserved, account.spent)
+        return self.balances[id]
+
+    async def _roll_back(self) -> None:
+        """Back to the last saved state, plus everything unsaved before the first judgement; that one is void."""
+        cut = next((i for i, x in enumerate(self.unsaved) if isinstance(x.record.fact, r.ActionJudged)), len(self.unsaved))
+        kept = self.unsaved[:cut]
+        self.run, self.position, mark = self.saved
+        self.transcript.rewind(mark)
+        self.unsaved, self.changes = [], []
+        for one in kept:
+            self._account(one)
+            self.fold_in(one.record, one.hash)
+            self.unsaved.append(one)
+            self.position = Position(self.run.id, one.record.seq, one.hash, self.position.epoch)
+        await self.env.log.refresh()
+
+    def _tell(self) -> None:
+        """Wake tools that wait for the end of an action they proposed."""
+        for id, future in list(self.watchers.items()):
+            action = self.run.actions.get(id)
+            if action is None or action.closed or self.run.life != "running":
+                self.watchers.pop(id)
+                if not future.done():
+                    future.set_result(None)
+
+    def hand_in(self, given: e.Input, heard: asyncio.Future[None]) -> None:
+        """From a running tool into the loop."""
+        self.inbox.append((given, heard))
+        if self.bell and not self.bell.done():
+            self.bell.set_result(None)
+
+    # -- payloads ------------------------------------------------------------------------------------------------------------
+    async def value(self, seq: int, part: str) -> Any:
+        """A payload's value, its commitment recomputed when it comes from the ledger. Raises ProofError when it is another one or gone."""
+        if (known := self.values.get((seq, part))) is not None:
+            return known
+        payload = await self.env.ledger.payload(self.run.id, seq, part)
+        if payload is None:
+            raise ProofError(f"payload {part!r} of event {seq} is gone", code="MDM-0611", where=f"run {self.run.id} (event {seq})")
+        return opened(payload, self.commits[(seq, part)])
+
+    async def secret(self, seq: int, part: str) -> bytes:
+        """S of a payload, from the unsaved facts or the ledger."""
+        for one in reversed(self.unsaved):
+            for p in one.payloads:
+                if (p.seq, p.part) == (seq, part):
+                    return p.bytes[:SALT]
+        payload = await self.env.ledger.payload(self.run.id, seq, part)
+        if payload is None:
+            raise ProofError(f"payload {part!r} of event {seq} is gone", code="MDM-0611", where=f"run {self.run.id} (event {seq})")
+        opened(payload, self.commits[(seq, part)])
+        return payload.bytes[:SALT]
+
+    async def repeats(self, tool: str, args: Any) -> int | None:
+        """seq of an equal earlier proposal of this run. Plaintext is compared here; only the number is ever recorded."""
+        if self.proposed is None:
+            self.proposed = {}
+            async for p in self.env.ledger.payloads(self.run.id):
+                if p.part == "args" and p.seq in self.tools_of:
+                    self.proposed[(self.tools_of[p.seq], canon(opened(p, self.commits[(p.seq, "args")])))] = p.seq
+        return self.proposed.get((tool, canon(args)))
+
+    def clock(self) -> Clock:
+        return self.env.clock(self.bound.spec.timezone, self.run.clock.now if self.run.clock else 0)
+
+
+def _irreversible(run: Run, fact: r.Fact) -> bool:
+    """An irreversible outcome is saved at once; so is the result of a call that a running tool waits for."""
+    if not isinstance(fact, r.ActionEnded | r.ActionDoubted):
+        return False
+    action = run.actions[fact.action]
+    return action.effect == "irreversible" or bool(action.parent)
+

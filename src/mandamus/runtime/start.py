@@ -1,0 +1,148 @@
+"""Before a run: bind an agent to its engines and its model, check every duty, say once what a person must know."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from mandamus.core import records as r
+from mandamus.core.digests import policy_digest
+from mandamus.core.duties import reasons
+from mandamus.core.facts import RuleBook
+from mandamus.core.messages import Settings
+from mandamus.core.seal import Content, Draft, Sealed
+from mandamus.errors import EngineFault, Misuse, RunRefused
+from mandamus.ports import PolicyEngine
+from mandamus.runtime.env import Bound, Env
+from mandamus.runtime.recover import ISOLATION
+
+_said: set[tuple[str, str]] = set()
+
+
+async def bind(agent: Any) -> Bound:
+    """Load policies, open the model driver. Raises Misuse for a policy that does not validate: nothing starts on half a policy."""
+    from mandamus import wiring
+
+    model, name = wiring.model(agent.model) if isinstance(agent.model, str) else (agent.model, getattr(agent.model, "name", agent.spec.model))
+    engines = engines_of(agent)
+    for _, engine in engines:
+        await engine.check()
+    children = {child: await bind(a) for child, a in agent.children.items()}
+    return Bound(
+        spec=agent.spec, definition=agent.spec.digest(), tools=agent.tools, engines=engines, book=_book([e for _, e in engines], agent.default),
+        model=model, settings=Settings(name, max_output=agent.max_output, timeout_ms=agent.timeout_ms, stream=agent.stream), output=agent.output,
+        guards=agent.guards, deps=agent.deps, manifest=agent.manifest, trusted_code=tuple(g.source for g in agent.guards), children=children,
+    )  # fmt: skip
+
+
+def engines_of(agent: Any) -> list[tuple[str, PolicyEngine]]:
+    """Folders, files and thin rules together make the Cedar engine; rules in code are an engine of their own."""
+    import importlib
+
+    texts = [p for p in agent.policies if not callable(p) and not isinstance(p, PolicyEngine)]
+    codes = [p for p in agent.policies if callable(p) and not isinstance(p, PolicyEngine)]
+    out: list[tuple[str, PolicyEngine]] = []
+    if texts or agent.default == "allow":
+        cedar = importlib.import_module("mandamus.drivers.policy_cedar")
+        yaml = importlib.import_module("mandamus.drivers.yaml_strict")
+        out.append(("agent", cedar.CedarEngine.load(texts, agent.spec.tools, default=agent.default, read_yaml=yaml.load)))
+    if codes:
+        python = importlib.import_module("mandamus.drivers.policy_python")
+        chains = {k: v for _, e in out for k, v in e.book.chains.items()}
+        out.append(("code", python.PythonRules.of(codes, chains=chains)))
+    return out + [("agent", p) for p in agent.policies if isinstance(p, PolicyEngine)]
+
+
+def _book(engines: Sequence[PolicyEngine], default: Any) -> RuleBook:
+    """One book of all engines; its digest covers every text of them."""
+    texts: dict[str, str] = {}
+    for n, engine in enumerate(engines):
+        texts |= {(k if k not in texts else f"{n}/{k}"): v for k, v in engine.book.texts.items()}
+        texts[f"engine/{n}"] = engine.digest()
+    limits = tuple(x for e in engines for x in e.book.limits)
+    unbuilt = next((x for x in limits if x.per == "counterparty"), None)
+    if unbuilt:
+        raise Misuse(
+            f"limit {unbuilt.id!r}: per counterparty", code="MDM-0141", expected="agent or tenant",
+            why="an account named after a counterparty would put that name into the log",
+        )  # fmt: skip
+    return RuleBook(
+        digest=policy_digest(texts), limits=limits, chains={k: v for e in engines for k, v in e.book.chains.items()},
+        on_deny="halt" if any(e.book.on_deny == "halt" for e in engines) else "feedback", texts=texts, default=default,
+    )  # fmt: skip
+
+
+async def may_start(env: Env, bound: Bound, resumes: str = "") -> None:
+    """Every reason at once, recorded on chain `log`. Raises RunRefused; a refused resume leaves its run where it is."""
+    for _, engine in bound.engines:
+        if not engine.digest():
+            raise EngineFault("a policy engine names no digest", code="MDM-0504", why="a verdict of an unknown policy is no verdict")
+    trust = env.trust()
+    people = sorted({p for p, _ in trust.approvers.values()})
+    found = reasons(bound.spec, bound.book, tier=env.tier, isolation=ISOLATION, approvers=people, roles=trust.roles)
+    if not found:
+        env.home.keep_policy(bound.book.digest, bound.book.texts)
+        return
+    fact = r.RunRefused(
+        agent=bound.spec.name, clock=env.clock(bound.spec.timezone), codes=tuple(x.code for x in found), run=resumes or r.UNSET
+    )
+    await env.log.append([Draft(fact, 0, (Content("diagnosis", [msgspec.to_builtins(x) for x in found]),))])
+    lines = "; ".join(f"{x.code}: {x.what}" + (f" ({x.articles})" if x.articles else "") for x in found)
+    raise RunRefused(f"the run may not start: {lines}", found, code="MDM-0310", fix="; ".join(x.fix for x in found))
+
+
+def say_once(env: Env, agent: Any) -> None:
+    for key, text in _notes(agent):
+        if (agent.spec.name, key) not in _said:
+            _said.add((agent.spec.name, key))
+            env.warn(text)
+
+
+def _notes(agent: Any) -> list[tuple[str, str]]:
+    out = [("isolation", f"mandamus: tools of {agent.spec.name!r} run in this process (isolation: {ISOLATION}); tier dev only")]
+    for tool in agent.tools.values():
+        if not tool.said_effect:
+            out.append((tool.name, f'mandamus: tool {tool.name!r} names no effect and counts as irreversible; say effect="keyed" (or another) in @tool(...)'))
+    return out
+
+
+class Bus:
+    """Subscribers hear of records after their commit, in order, in one bounded task; one that fails is left behind, the run is not."""
+
+    def __init__(self, subscribers: Sequence[tuple[Callable[[Any], Any], frozenset[str] | None]]) -> None:
+        self._subscribers = list(subscribers)
+        self._queue: asyncio.Queue[r.AnyRecord | None] = asyncio.Queue()
+        self._task = asyncio.create_task(self._deliver()) if subscribers else None
+
+    def publish(self, sealed: Sequence[Sealed]) -> None:
+        if self._task is not None:
+            for one in sealed:
+                self._queue.put_nowait(one.record)
+
+    async def _deliver(self) -> None:
+        while (record := await self._queue.get()) is not None:
+            for fn, types in self._subscribers:
+                if types is None or record.type in types:
+                    await _quietly(fn, record)
+
+    async def close(self, patience_s: float = 5.0) -> None:
+        if self._task is None:
+            return
+        self._queue.put_nowait(None)
+        try:
+            await asyncio.wait_for(self._task, patience_s)
+        except TimeoutError:
+            pass
+
+
+async def _quietly(fn: Callable[[Any], Any], record: r.AnyRecord) -> None:
+    try:
+        answer = fn(record)
+        if inspect.isawaitable(answer):
+            await answer
+    except Exception:  # a subscriber's fault is its own
+        return

@@ -1,0 +1,28 @@
+"""A table: effect → performer. Each performer answers one effect with one input and touches the run through nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from mandamus.core import effects as e
+from mandamus.runtime import ask, execute, judge, prepare
+from mandamus.runtime.session import Session
+
+
+async def _seal(s: Session, effect: e.Seal) -> e.Input:
+    return e.Closing()
+
+
+PERFORMERS: dict[type[e.Effect], Callable[[Session, Any], Awaitable[e.Input]]] = {
+    e.Prepare: prepare.perform,
+    e.AskModel: ask.perform,
+    e.Judge: judge.perform,
+    e.Execute: execute.perform,
+    e.Reconcile: execute.reconcile,
+    e.Seal: _seal,
+}
+
+
+async def perform(s: Session, effect: e.Effect) -> e.Input:
+    return await PERFORMERS[type(effect)](s, effect)
