@@ -1,7 +1,7 @@
 """A small world made by hand: keys, a trust file, chain `log`, and one run of a payment that two people approve.
 
 Everything is deterministic (keys come from names, salts from a counter), so that tests can name events and lines. The run crashes
-after its intent, is taken over, reconciled and sealed; its twenty-five events touch most record types.
+after its intent, is taken over, reconciled and sealed; its nineteen events touch most record types.
 """
 
 from __future__ import annotations

@@ -88,6 +88,41 @@ class WaitingFor(Struct, frozen=True):
     expires: int
 
 
+class Evidence:
+    """`result.evidence_bundle`: the signed bundle of a run, made when it is asked for."""
+
+    def __init__(self, uri: str, run: str) -> None:
+        self.uri, self.run_id = uri, run
+
+    def __repr__(self) -> str:
+        return f"Evidence({self.run_id})"
+
+    async def read(self) -> bytes:
+        """The bundle's bytes. Raises ProofError when the stored chain does not hold."""
+        from mandamus import wiring
+        from mandamus.runtime.evidence import build
+
+        env = await wiring.open_env(self.uri)
+        try:
+            return await build(env, self.run_id, {}, "")
+        finally:
+            await wiring.close_env(env)
+
+    async def write(self, path: str | Path) -> Path:
+        target = Path(path)
+        target.write_bytes(await self.read())
+        return target
+
+    @property
+    def signature(self) -> str:
+        """The DSSE envelope's signature, base64."""
+        raw = asyncio.run(self.read())
+        from mandamus.core.canonical import accept
+
+        envelope: Any = accept(raw.split(b"\n")[1])
+        return str(envelope["signatures"][0]["sig"])
+
+
 class RunResult(Struct, Generic[T], frozen=True):
     """`state`: completed suspended failed cancelled halted refused. `checkpoint_id` = run@seq, for `resume` from any process."""
 
@@ -95,7 +130,7 @@ class RunResult(Struct, Generic[T], frozen=True):
     output: T | None
     state: str
     checkpoint_id: str
-    evidence_bundle: Any
+    evidence_bundle: Evidence
     tokens_used: int
     waiting: tuple[WaitingFor, ...]
     actions: tuple[ActionView, ...]
@@ -212,9 +247,10 @@ class Agent(Generic[T]):
         self.subscribers.append((fn, frozenset(types) or None))
 
     async def _start(self, env: Env, resumes: str = "") -> Bound:
+        from mandamus import wiring
         from mandamus.runtime import start
 
-        bound = self._bound or await start.bind(self)
+        bound = self._bound or await wiring.bind(self)
         self._bound = bound
         await start.may_start(env, bound, resumes)
         start.say_once(env, self)
@@ -237,7 +273,6 @@ class Agent(Generic[T]):
 async def result_of(s: Session, agent: Agent[T]) -> RunResult[T]:
     from mandamus.core.run import ripe
     from mandamus.runtime.ask import typed_output
-    from mandamus.runtime.evidence import Evidence
 
     run = s.run
     output = None

@@ -10,16 +10,19 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from mandamus.core.canonical import canon
 from mandamus.core.records import NamedKey
+from mandamus.core.digests import policy_digest
+from mandamus.core.facts import RuleBook
+from mandamus.core.messages import Settings
 from mandamus.errors import Misuse
-from mandamus.ports import Ledger, Model, Signer
+from mandamus.ports import Ledger, Model, PolicyEngine, Signer
 from mandamus.proof.trust import Trust
-from mandamus.runtime.env import Env, SystemTime
+from mandamus.runtime.env import Bound, Env, SystemTime
 from mandamus.runtime.log import LogBook
 
 LEDGERS: dict[str, str] = {"sqlite": "mandamus.drivers.ledger_sqlite:SqliteLedger", "memory": "mandamus.drivers.ledger_memory:MemoryLedger"}
@@ -74,6 +77,7 @@ class Home:
         self._keys: dict[str, Any] = {}
         self._trust: tuple[int, Trust] | None = None
         self.policies: dict[str, dict[str, str]] = {}
+        self._memory = ""
 
     def keep_policy(self, digest: str, texts: dict[str, str]) -> None:
         """Policy texts stay readable beside the ledger, under their digest: a bundle carries them."""
@@ -131,7 +135,7 @@ class Home:
         """One more line. In memory it lives as long as this object."""
         path = self.trust_file
         if path is None:
-            text = (self._memory if self._trust else self.own_lines()) + line + "\n"
+            text = (self._memory or self.own_lines()) + line + "\n"
             self._memory = text
             self._trust = (0, Trust.parse(text))
             return
@@ -187,3 +191,52 @@ async def open_env(
 
 async def close_env(env: Env) -> None:
     await env.ledger.close()
+
+
+async def bind(agent: Any) -> Bound:
+    """Load policies, open the model driver. Raises Misuse for a policy that does not validate: nothing starts on half a policy."""
+    driver, name = model(agent.model) if isinstance(agent.model, str) else (agent.model, getattr(agent.model, "name", agent.spec.model))
+    engines = engines_of(agent)
+    for _, engine in engines:
+        await engine.check()
+    children = {child: await bind(a) for child, a in agent.children.items()}
+    return Bound(
+        spec=agent.spec, definition=agent.spec.digest(), tools=agent.tools, engines=engines, book=_book([e for _, e in engines], agent.default),
+        model=driver, settings=Settings(name, max_output=agent.max_output, timeout_ms=agent.timeout_ms, stream=agent.stream), output=agent.output,
+        guards=agent.guards, deps=agent.deps, manifest=agent.manifest, trusted_code=tuple(g.source for g in agent.guards), children=children,
+    )  # fmt: skip
+
+
+def engines_of(agent: Any) -> list[tuple[str, PolicyEngine]]:
+    """Folders, files and thin rules together make the Cedar engine; rules in code are an engine of their own."""
+    texts = [p for p in agent.policies if not callable(p) and not isinstance(p, PolicyEngine)]
+    codes = [p for p in agent.policies if callable(p) and not isinstance(p, PolicyEngine)]
+    out: list[tuple[str, PolicyEngine]] = []
+    if texts or agent.default == "allow":
+        cedar = importlib.import_module("mandamus.drivers.policy_cedar")
+        yaml = importlib.import_module("mandamus.drivers.yaml_strict")
+        out.append(("agent", cedar.CedarEngine.load(texts, agent.spec.tools, default=agent.default, read_yaml=yaml.load)))
+    if codes:
+        python = importlib.import_module("mandamus.drivers.policy_python")
+        chains = {k: v for _, e in out for k, v in e.book.chains.items()}
+        out.append(("code", python.PythonRules.of(codes, chains=chains)))
+    return out + [("agent", p) for p in agent.policies if isinstance(p, PolicyEngine)]
+
+
+def _book(engines: Sequence[PolicyEngine], default: Any) -> RuleBook:
+    """One book of all engines; its digest covers every text of them."""
+    texts: dict[str, str] = {}
+    for n, engine in enumerate(engines):
+        texts |= {(k if k not in texts else f"{n}/{k}"): v for k, v in engine.book.texts.items()}
+        texts[f"engine/{n}"] = engine.digest()
+    limits = tuple(x for e in engines for x in e.book.limits)
+    unbuilt = next((x for x in limits if x.per == "counterparty"), None)
+    if unbuilt:
+        raise Misuse(
+            f"limit {unbuilt.id!r}: per counterparty", code="MDM-0141", expected="agent or tenant",
+            why="an account named after a counterparty would put that name into the log",
+        )  # fmt: skip
+    return RuleBook(
+        digest=policy_digest(texts), limits=limits, chains={k: v for e in engines for k, v in e.book.chains.items()},
+        on_deny="halt" if any(e.book.on_deny == "halt" for e in engines) else "feedback", texts=texts, default=default,
+    )  # fmt: skip

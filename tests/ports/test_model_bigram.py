@@ -11,7 +11,7 @@ import pytest
 
 from mandamus.core.messages import Call, Message, ModelAnswer, ModelFault, Prompt, Settings, ToolView
 from mandamus.drivers.model_openai import Api, OpenAIModel
-from tests.servers.bigram import bigram_server
+from tests.servers.bigram import bigram_server, wheel
 
 pytestmark = pytest.mark.service
 
@@ -95,3 +95,12 @@ def test_an_error_of_the_real_server_is_a_fault(url: str) -> None:
         ask(url, GO, seed=1, stream=False, temperature="hot")
     assert caught.value.category in ("bad_request", "server")
     assert caught.value.status in (400, 500)
+
+
+def test_a_missing_wheel_skips_here_and_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no_such_wheel is missing"):
+        wheel("no_such_wheel")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="no_such_wheel is missing"):
+        wheel("no_such_wheel")

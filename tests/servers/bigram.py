@@ -55,7 +55,7 @@ A call is one JSON object within <tool_call></tool_call> XML tags:
 @contextmanager
 def bigram_server(n_predict: int = 400) -> Iterator[str]:
     """The base URL of a running server (`.../v1`)."""
-    xllamacpp = _wheel("xllamacpp")
+    xllamacpp = wheel("xllamacpp")
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "bigram.gguf"
         write(model)
@@ -69,7 +69,7 @@ def bigram_server(n_predict: int = 400) -> Iterator[str]:
             del server
 
 
-def _wheel(name: str) -> Any:
+def wheel(name: str) -> Any:
     try:
         return __import__(name)
     except ImportError:
@@ -80,7 +80,7 @@ def _wheel(name: str) -> Any:
 
 def write(path: Path) -> None:
     """The model as a GGUF file: attention and feed-forward are zero, so only the output matrix speaks."""
-    gguf, np = _wheel("gguf"), _wheel("numpy")
+    gguf, np = wheel("gguf"), wheel("numpy")
     tokens, kinds = _vocabulary(gguf.TokenType)
     out = gguf.GGUFWriter(str(path), "llama")
     _parameters(out, gguf, tokens, kinds)

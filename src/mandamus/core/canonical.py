@@ -13,10 +13,11 @@ import math
 import re
 from typing import Any
 
+orjson: Any
 try:
     import orjson
 except ImportError:  # the auditor's environment has msgspec and cryptography only
-    orjson = None  # type: ignore[assignment]
+    orjson = None
 
 INT_MAX = 2**53 - 1
 DEPTH_MAX = 64

@@ -92,6 +92,8 @@ def asks(action: Action) -> Answer:
             return Answer(layer="asks", verdict="deny", code="rejected", determining=(_rule("ask.rejected"),))
         case "":
             return Answer(layer="asks", verdict="deny", code="expired", determining=(_rule("ask.expired"),))
+        case _:
+            pass
     return Answer(layer="asks", verdict="allow")
 
 

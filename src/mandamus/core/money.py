@@ -68,9 +68,9 @@ def minor(money: Money) -> int:
     places = exponent(money.currency)
     value = int(money.amount)
     if money.decimals <= places:
-        value *= 10 ** (places - money.decimals)
+        value *= int(10 ** (places - money.decimals))
     else:
-        value = -(-value // 10 ** (money.decimals - places))
+        value = -(-value // int(10 ** (money.decimals - places)))
     if value > INT_MAX:
         raise ValueError(f"amount in {money.currency} does not fit 2^53-1 policy units")
     return value

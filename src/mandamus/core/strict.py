@@ -138,9 +138,10 @@ def _at(value: Any, path: Path) -> Any:
 def _with(value: Any, path: Path, new: Any) -> Any:
     if not path:
         return new
-    copy = list(value) if isinstance(value, list | tuple) else dict(value)
-    copy[path[0]] = _with(value[path[0]], path[1:], new)
-    return copy
+    step = path[0]
+    if isinstance(step, int):
+        return [_with(inner, path[1:], new) if i == step else inner for i, inner in enumerate(value)]
+    return {**value, step: _with(value[step], path[1:], new)}
 
 
 def _spoken(path: Path) -> str:

@@ -134,7 +134,7 @@ def _payload_lines(
 def _predicate(opened: RunOpened, walked: Walk, log: Walk, policies: Iterable[str], lines: Mapping[str, list[bytes]]) -> Predicate:
     sections = tuple(Section(len(lines[name]), section_digest(name, lines[name]), name) for name in SECTIONS if name != "dsse")
     return Predicate(
-        count=len(walked.records), head=walked.head, log=Chained(len(log.records), log.head), manifest=opened.manifest, origin=opened.origin,
+        count=walked.count, head=walked.head, log=Chained(log.count, log.head), manifest=opened.manifest, origin=opened.origin,
         policies=tuple(sorted(policies)), run=walked.records[0].run, sections=sections, state=state_of(walked),
     )  # fmt: skip
 

@@ -29,7 +29,7 @@ from mandamus.core.records import (
     genesis_prev,
 )
 from mandamus.errors import ProofError
-from mandamus.proof.life import RULES, Life
+from mandamus.proof.life import LOG_RULES, RUN_RULES, Life
 from mandamus.proof.report import Claim, Finding, Report, State, exit_code, verdict
 
 _EVENT = b"mandamus/v1/event\0"
@@ -40,17 +40,14 @@ NEWER = "MDM-0602"
 
 
 class Walk(Struct):
-    """What a walk found. `records` and `hashes` stop before the first fault; `fault.code` NEWER: this verifier is too old to say."""
+    """What a walk found. `records`, `count` and `head` stop before the first fault; `fault.code` NEWER: this verifier is too old to say."""
 
     records: list[AnyRecord]
-    hashes: list[str]
     life: Life
+    count: int = 0
+    head: str = ""
     run: str = ""
     fault: Finding | None = None
-
-    @property
-    def head(self) -> str:
-        return self.hashes[-1] if self.hashes else ""
 
 
 class _Decoders(dict[bytes, Callable[[bytes], Record[Any]]]):
@@ -73,39 +70,38 @@ def walk(raws: Sequence[bytes], run: str | None = None, *, keep: bool = True) ->
     The loop is the hot path (300,000 records a second and core): what follows is inlined on purpose. `keep` False: `records` stays
     empty, so that a long chain costs no memory and no collector's time.
     """
-    out = Walk([], [], Life(len(raws)))
-    records, hashes, life = out.records, out.hashes, out.life
-    sha256, write, rules = hashlib.sha256, encode, RULES
+    records: list[AnyRecord] = []
+    life = Life(len(raws))
+    sha256, write, decoders = hashlib.sha256, encode, _decoders
+    rules = LOG_RULES if run == LOG else RUN_RULES
     previous: AnyRecord | None = None
-    prev, epoch = "", -1
+    prev, epoch, fault, index = "", -1, None, -1
     for index, raw in enumerate(raws):
-        name = raw[raw.rfind(b'"type":"') + _TYPE_AT : _TYPE_END]
         record: AnyRecord | None = None
         try:
-            record = _decoders[name](raw)
+            record = decoders[raw[raw.rfind(b'"type":"') + _TYPE_AT : _TYPE_END]](raw)
         except (msgspec.DecodeError, ProofError, UnicodeError, RecursionError):
             pass
-        if record is None or not raw.endswith(_TAIL) or write(record) != raw or not raw.isascii() or len(raw) > RECORD_BYTES_MAX:
-            out.fault = _unreadable(raw, index, run or "")
-            return out
+        if record is None or record.v != 1 or write(record) != raw or not raw.isascii() or len(raw) > RECORD_BYTES_MAX:
+            fault = _unreadable(raw, index, run or "")
+            break
         if previous is None:
             run, prev, epoch = run or record.run, _genesis(record), record.epoch
-            out.run = run
+            rules = LOG_RULES if run == LOG else RUN_RULES
         if record.seq != index or record.prev != prev or record.run != run or (record.epoch != epoch and record.type != "RunOwned"):
-            out.fault = _misplaced(record, index, run or "", prev, epoch)
-            return out
+            fault = _misplaced(record, index, run or "", prev, epoch)
+            break
+        epoch = record.epoch  # the rule of RunOwned says by how much it may rise
         rule = rules.get(record.type)
-        if rule is not None:
-            what = rule(life, record, previous)
-            if what:
-                out.fault = Finding(what, code="MDM-0643", chain=_chain(run or ""), event=index, type=record.type)
-                return out
+        if rule is not None and (what := rule(life, record, previous)):
+            fault = Finding(what, code="MDM-0643", chain=_chain(run or ""), event=index, type=record.type)
+            break
         prev = sha256(_EVENT + raw).hexdigest()
-        hashes.append(prev)
         if keep:
             records.append(record)
-        previous, epoch = record, record.epoch
-    return out
+        previous = record
+    count = index + (fault is None)
+    return Walk(records, life, count, prev if count else "", run or "", fault)
 
 
 def _genesis(record: AnyRecord) -> str:
@@ -182,7 +178,7 @@ def attested(fault: Finding, count: int) -> str:
 
 def state_of(walked: Walk) -> State:
     """sealed, open (may go on) or interrupted (stopped between an intent and its outcome)."""
-    if walked.fault is not None or not walked.hashes:
+    if walked.fault is not None or not walked.count:
         return "unknown"
     return "sealed" if walked.life.sealed else "interrupted" if walked.life.in_flight else "open"
 

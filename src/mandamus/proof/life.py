@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from mandamus.core.records import LOG, AnyRecord
+from mandamus.core.records import FACTS, LOG, AnyRecord
 
 
 class Life:
@@ -45,8 +45,6 @@ def _opens(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
 
 
 def _owned(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
-    if record.run == LOG:
-        return "chain log has no owner"
     if previous is None or record.epoch != previous.epoch + 1:
         return "a new owner raises the epoch by one"
     for action, state in life.actions.items():
@@ -133,24 +131,6 @@ def _sealed(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
     return ""
 
 
-def _only_log(rule: Rule | None) -> Rule:
-    def check(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
-        if record.run != LOG:
-            return f"{record.type} belongs to chain log"
-        return rule(life, record, previous) if rule else ""
-
-    return check
-
-
-def _only_run(rule: Rule | None) -> Rule:
-    def check(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
-        if record.run == LOG:
-            return f"{record.type} belongs to a run, not to chain log"
-        return rule(life, record, previous) if rule else ""
-
-    return check
-
-
 def _voted(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
     fact: Any = record.fact
     if (record.run == LOG) != (fact.scope == "standing"):
@@ -158,30 +138,40 @@ def _voted(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
     return "" if (fact.scope == "standing") == (fact.action is UNSET) else "only a standing vote names no action"
 
 
-RULES: dict[str, Rule] = {
-    "RunOpened": _only_run(_opens),
+def _only_log(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    return f"{record.type} belongs to chain log"
+
+
+def _only_run(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    return f"{record.type} belongs to a run, not to chain log"
+
+
+RUN_RULES: dict[str, Rule] = {
+    "RunOpened": _opens,
     "RunOwned": _owned,
-    "RunEnded": _only_run(_run_ended),
-    "RunSealed": _only_run(_sealed),
-    "ModelCalled": _only_run(_called),
+    "RunEnded": _run_ended,
+    "RunSealed": _sealed,
+    "ModelCalled": _called,
     "ModelReplied": _answered,
     "ModelFailed": _answered,
-    "ActionProposed": _only_run(_proposed),
+    "ActionProposed": _proposed,
     "ActionJudged": _judged,
     "ActionStarted": _started,
     "ActionDoubted": _doubted,
     "ActionEnded": _action_ended,
     "Voted": _voted,
-    "LogOpened": _only_log(_opens),
-    "RunRefused": _only_log(None),
-    "PolicyChanged": _only_log(None),
-    "KeyChanged": _only_log(None),
-    "RunHalted": _only_run(None),
-    "TurnStarted": _only_run(None),
-    "ContextCompiled": _only_run(None),
-    "GuardrailChecked": _only_run(None),
-    "CapabilityChecked": _only_run(None),
-    "ApprovalRequested": _only_run(None),
-    "MessageReceived": _only_run(None),
-    "TimePassed": _only_run(None),
+    "LogOpened": _only_log,
+    "RunRefused": _only_log,
+    "PolicyChanged": _only_log,
+    "KeyChanged": _only_log,
 }
+_IN_LOG: dict[str, Rule | None] = {
+    "LogOpened": _opens,
+    "Voted": _voted,
+    "RunRefused": None,
+    "PolicyChanged": None,
+    "KeyChanged": None,
+    "StopRequested": None,
+    "VoteWithdrawn": None,
+}
+LOG_RULES: dict[str, Rule] = {name: rule for name in FACTS if (rule := _IN_LOG.get(name, _only_run)) is not None}

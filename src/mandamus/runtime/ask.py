@@ -53,7 +53,7 @@ async def _reply(s: Session, effect: e.AskModel, answer: ModelAnswer) -> e.Reply
         canon(value)
     except (ValueError, TypeError) as error:
         raise ModelFault("malformed", f"the reply has no canonical form: {error}") from None
-    common = {"turn": effect.turn, "attempt": effect.attempt, "value": value, "model": answer.model or s.bound.settings.model, "stop": answer.stop, "usage": usage}
+    common: dict[str, Any] = {"turn": effect.turn, "attempt": effect.attempt, "value": value, "model": answer.model or s.bound.settings.model, "stop": answer.stop, "usage": usage}
     if calls:
         seen: set[str] = set()
         return e.Reply(**common, proposals=tuple([await proposal(s, c.name, c.arguments, c.fault or _twice(c, seen)) for c in calls]))

@@ -7,6 +7,7 @@ the loop back to `due`, never forward.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from mandamus.core.rules import due, wakes
 from mandamus.runtime import mail
@@ -16,6 +17,7 @@ from mandamus.runtime.world import perform
 
 async def drive(s: Session) -> None:
     """Carry a run as far as it goes now: to its end, to a halt, or to where only people or time can move it."""
+    s.carry = drive
     try:
         while True:
             fresh = [x for x in due(s.run) if x not in s.flying and x.not_before <= s.env.time.now()]
@@ -39,7 +41,7 @@ async def _take_next(s: Session) -> bool:
     if not s.flying:
         return await _wait(s)
     s.bell = s.bell if s.bell and not s.bell.done() else asyncio.get_running_loop().create_future()
-    waiting = [*s.flying.values(), s.bell]
+    waiting: list[asyncio.Future[Any]] = [*s.flying.values(), s.bell]
     done, _ = await asyncio.wait(waiting, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
     if s.inbox:
         await _hear(s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from mandamus.core.canonical import accept
@@ -12,40 +11,6 @@ from mandamus.errors import Misuse
 from mandamus.proof import bundle
 from mandamus.proof.keys import parse_vkey
 from mandamus.runtime.env import Env
-
-
-class Evidence:
-    """`result.evidence_bundle`: the signed bundle of a run, made when it is asked for."""
-
-    def __init__(self, uri: str, run: str) -> None:
-        self.uri, self.run_id = uri, run
-
-    def __repr__(self) -> str:
-        return f"Evidence({self.run_id})"
-
-    async def read(self) -> bytes:
-        """The bundle's bytes. Raises ProofError when the stored chain does not hold."""
-        from mandamus import wiring
-
-        env = await wiring.open_env(self.uri)
-        try:
-            return await build(env, self.run_id, {}, "")
-        finally:
-            await wiring.close_env(env)
-
-    async def write(self, path: str | Path) -> Path:
-        target = Path(path)
-        target.write_bytes(await self.read())
-        return target
-
-    @property
-    def signature(self) -> str:
-        """The DSSE envelope's signature, base64."""
-        import asyncio
-
-        raw = asyncio.run(self.read())
-        envelope: Any = accept(raw.split(b"\n")[1])
-        return str(envelope["signatures"][0]["sig"])
 
 
 async def build(env: Env, run: str, policies: dict[str, str], manifest: str) -> bytes:
@@ -59,7 +24,7 @@ async def build(env: Env, run: str, policies: dict[str, str], manifest: str) -> 
     texts = {policy_digest(policies): policies} if policies else {}
     texts |= {d: t for d, t in (await _stored_policies(env)).items() if d in _named(records)}
     return bundle.build(
-        records=records, payloads_=payloads, policies=texts, manifest=manifest, signer=signer.sign, key=parse_vkey(signer.vkey), log=log,
+        records=records, payloads=payloads, policies=texts, manifest=manifest, signer=signer.sign, key=parse_vkey(signer.vkey), log=log,
         deltas=await _deltas(env, run, records), keys=[("log", parse_vkey(env.signer.vkey)), ("bundle", parse_vkey(signer.vkey))],
     )  # fmt: skip
 

@@ -113,7 +113,7 @@ def _doubt(s: Session, action: Action, tool: Tool, cause: Any) -> e.Outcome:
 
 
 def _later(s: Session, tool: Tool, n: int) -> int:
-    return s.env.time.now() + min(tool.spec.retry.backoff_ms * 2 ** min(max(n - 1, 0), 16), BACKOFF_CAP_MS) * 1000
+    return s.env.time.now() + int(min(tool.spec.retry.backoff_ms * 2 ** min(max(n - 1, 0), 16), BACKOFF_CAP_MS)) * 1000
 
 
 async def reconcile(s: Session, effect: e.Reconcile) -> e.Outcome:

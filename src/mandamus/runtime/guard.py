@@ -94,7 +94,8 @@ def _check(guard: Guard, view: View, answer: Any, usage: Usage | None) -> Check:
         case Block(reason=reason):
             result: Any = "annotate" if view.point in ("before_turn", "after_turn") and not reason.startswith("guardrail fault") else "block"
             return Check(name=name, point=point, result=result, source=source, finding={"reason": reason}, usage=usage)  # type: ignore[arg-type]
-    return Check(name=name, point=point, result="block", source=source, finding={"reason": "no verdict"}, usage=usage)  # type: ignore[arg-type]
+        case _:
+            return Check(name=name, point=point, result="block", source=source, finding={"reason": "no verdict"}, usage=usage)  # type: ignore[arg-type]
 
 
 async def before_turn(s: Session, turn: int, heard: list[str]) -> tuple[Check, ...]:

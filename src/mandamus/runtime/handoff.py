@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import UNSET
+
 from mandamus.core import effects as e
 from mandamus.core import records as r
 from mandamus.core.run import Action, Run
 from mandamus.errors import Conflict
+from mandamus.runtime import recover
 from mandamus.runtime.session import Session
 from mandamus.tool import Tool
 
@@ -19,8 +22,6 @@ DEPTH_MAX = 4
 
 
 async def perform(s: Session, action: Action, tool: Tool, args: dict[str, Any]) -> e.Outcome:
-    from mandamus.runtime import drive, recover
-
     bound = s.bound.children[tool.spec.agent]
     if s.run.genesis.depth + 1 > DEPTH_MAX:
         return e.Outcome(action=action.id, attempt=action.attempt, kind="failed", code="too_deep", via="child")
@@ -31,7 +32,9 @@ async def perform(s: Session, action: Action, tool: Tool, args: dict[str, Any]) 
     except Conflict:
         child = await recover.take_over(s.env, bound, action.child)
     try:
-        await drive.drive(child)
+        assert s.carry is not None
+        child.carry = s.carry
+        await s.carry(child)
         return await _result(child, action)
     finally:
         await recover.give_back(child)
@@ -39,7 +42,7 @@ async def perform(s: Session, action: Action, tool: Tool, args: dict[str, Any]) 
 
 def _may(run: Run, tool: str) -> bool:
     grant = run.genesis.grant
-    return grant is r.UNSET or tool in grant.tools
+    return grant is UNSET or tool in grant.tools
 
 
 async def _result(child: Session, action: Action) -> e.Outcome:

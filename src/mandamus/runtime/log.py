@@ -116,6 +116,8 @@ class LogBook:
                 self._withdrawn.add(fact.ballot)
             case r.StopRequested() as fact:
                 self._stops.append(fact)
+            case _:
+                pass
 
     def stopped(self, agent: str, tenant: str) -> bool:
         return any(s.agent == agent or s.tenant == tenant for s in self._stops)

@@ -6,7 +6,7 @@ The rule a newcomer would break: nothing unsaved is shown to anybody, and what a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -63,7 +63,8 @@ class Session:
         self.watchers: dict[str, asyncio.Future[None]] = {}
         self.subscribers: list[Any] = []
         self.saved: tuple[Run, Position, Mark] = (run, position, self.transcript.mark())
-        self.live: Any = None
+        self.live: Head | None = None
+        self.carry: Callable[[Session], Awaitable[None]] | None = None
 
     # -- taking an answer ----------------------------------------------------------------------------------------------------
     def take(self, given: e.Input) -> None:

@@ -1,4 +1,4 @@
-"""Before a run: bind an agent to its engines and its model, check every duty, say once what a person must know."""
+"""Before a run: check every duty, say once what a person must know; and the bus that tells subscribers what was committed."""
 
 from __future__ import annotations
 
@@ -8,72 +8,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from mandamus.core import records as r
-from mandamus.core.digests import policy_digest
 from mandamus.core.duties import reasons
-from mandamus.core.facts import RuleBook
-from mandamus.core.messages import Settings
 from mandamus.core.seal import Content, Draft, Sealed
-from mandamus.errors import EngineFault, Misuse, RunRefused
-from mandamus.ports import PolicyEngine
+from mandamus.errors import EngineFault, RunRefused
 from mandamus.runtime.env import Bound, Env
 from mandamus.runtime.recover import ISOLATION
 
 _said: set[tuple[str, str]] = set()
-
-
-async def bind(agent: Any) -> Bound:
-    """Load policies, open the model driver. Raises Misuse for a policy that does not validate: nothing starts on half a policy."""
-    from mandamus import wiring
-
-    model, name = wiring.model(agent.model) if isinstance(agent.model, str) else (agent.model, getattr(agent.model, "name", agent.spec.model))
-    engines = engines_of(agent)
-    for _, engine in engines:
-        await engine.check()
-    children = {child: await bind(a) for child, a in agent.children.items()}
-    return Bound(
-        spec=agent.spec, definition=agent.spec.digest(), tools=agent.tools, engines=engines, book=_book([e for _, e in engines], agent.default),
-        model=model, settings=Settings(name, max_output=agent.max_output, timeout_ms=agent.timeout_ms, stream=agent.stream), output=agent.output,
-        guards=agent.guards, deps=agent.deps, manifest=agent.manifest, trusted_code=tuple(g.source for g in agent.guards), children=children,
-    )  # fmt: skip
-
-
-def engines_of(agent: Any) -> list[tuple[str, PolicyEngine]]:
-    """Folders, files and thin rules together make the Cedar engine; rules in code are an engine of their own."""
-    import importlib
-
-    texts = [p for p in agent.policies if not callable(p) and not isinstance(p, PolicyEngine)]
-    codes = [p for p in agent.policies if callable(p) and not isinstance(p, PolicyEngine)]
-    out: list[tuple[str, PolicyEngine]] = []
-    if texts or agent.default == "allow":
-        cedar = importlib.import_module("mandamus.drivers.policy_cedar")
-        yaml = importlib.import_module("mandamus.drivers.yaml_strict")
-        out.append(("agent", cedar.CedarEngine.load(texts, agent.spec.tools, default=agent.default, read_yaml=yaml.load)))
-    if codes:
-        python = importlib.import_module("mandamus.drivers.policy_python")
-        chains = {k: v for _, e in out for k, v in e.book.chains.items()}
-        out.append(("code", python.PythonRules.of(codes, chains=chains)))
-    return out + [("agent", p) for p in agent.policies if isinstance(p, PolicyEngine)]
-
-
-def _book(engines: Sequence[PolicyEngine], default: Any) -> RuleBook:
-    """One book of all engines; its digest covers every text of them."""
-    texts: dict[str, str] = {}
-    for n, engine in enumerate(engines):
-        texts |= {(k if k not in texts else f"{n}/{k}"): v for k, v in engine.book.texts.items()}
-        texts[f"engine/{n}"] = engine.digest()
-    limits = tuple(x for e in engines for x in e.book.limits)
-    unbuilt = next((x for x in limits if x.per == "counterparty"), None)
-    if unbuilt:
-        raise Misuse(
-            f"limit {unbuilt.id!r}: per counterparty", code="MDM-0141", expected="agent or tenant",
-            why="an account named after a counterparty would put that name into the log",
-        )  # fmt: skip
-    return RuleBook(
-        digest=policy_digest(texts), limits=limits, chains={k: v for e in engines for k, v in e.book.chains.items()},
-        on_deny="halt" if any(e.book.on_deny == "halt" for e in engines) else "feedback", texts=texts, default=default,
-    )  # fmt: skip
 
 
 async def may_start(env: Env, bound: Bound, resumes: str = "") -> None:
@@ -88,7 +32,7 @@ async def may_start(env: Env, bound: Bound, resumes: str = "") -> None:
         env.home.keep_policy(bound.book.digest, bound.book.texts)
         return
     fact = r.RunRefused(
-        agent=bound.spec.name, clock=env.clock(bound.spec.timezone), codes=tuple(x.code for x in found), run=resumes or r.UNSET
+        agent=bound.spec.name, clock=env.clock(bound.spec.timezone), codes=tuple(x.code for x in found), run=resumes or UNSET
     )
     await env.log.append([Draft(fact, 0, (Content("diagnosis", [msgspec.to_builtins(x) for x in found]),))])
     lines = "; ".join(f"{x.code}: {x.what}" + (f" ({x.articles})" if x.articles else "") for x in found)

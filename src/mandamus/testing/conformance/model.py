@@ -62,7 +62,8 @@ class ModelSuite:
         answer = await self._one({"calls": [["pay", {"amount": 5}], ["pay", {"amount": 5}]]})
         first, second = answer.calls
         assert first.id != second.id
-        assert first.id and second.id
+        assert first.id
+        assert second.id
 
     async def test_arguments_that_are_no_strict_json_carry_a_fault_and_nothing_else(self) -> None:
         for text in ('{"amount": 1, "amount": 2}', '{"amount": NaN}', '{"amount": 9007199254740993}', '{"to": "\\ud800"}', "[5]"):

@@ -1,0 +1,64 @@
+# Two commands are the set-up: `make demo` and `make test`. Everything else is for those who change the code.
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+UV := $(shell command -v uv 2>/dev/null)
+PYTHON ?= python3
+RUN_TESTS := $(PY) -m pytest -q -p no:cacheprovider
+
+.PHONY: help demo test check lint law mutants bench bench-quick gates docs golden clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# The lock names exact versions and hashes; no address of any registry.
+$(STAMP): requirements.lock pyproject.toml
+ifneq ($(UV),)
+	uv venv -q --allow-existing --python "$$(command -v $(PYTHON))" $(VENV)
+	uv pip install -q --python $(PY) --require-hashes -r requirements.lock
+	uv pip install -q --python $(PY) --no-deps --no-build-isolation -e .
+else
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+endif
+	@touch $@
+
+demo: $(STAMP) ## the whole story in one command: asked, stopped, approved, killed, resumed, proved, caught
+	@$(PY) -m mandamus demo
+
+test: $(STAMP) ## everything that one machine can run (under 10 minutes)
+	$(RUN_TESTS) -n 2 --dist loadfile tests
+
+check: $(STAMP) ## the pure tests: no services, no network (under a minute)
+	$(RUN_TESTS) -m "not service" tests/core tests/spec tests/golden
+
+lint: $(STAMP) ## style, types, rings
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check src tests
+	$(VENV)/bin/mypy
+	PYTHONPATH=src $(VENV)/bin/lint-imports
+
+law: $(STAMP) ## each line of the law: proven, or what is not built yet
+	$(PY) tests/law.py
+
+mutants: $(STAMP) ## break the code on purpose; every break must be caught
+	$(PY) tests/mutants.py
+
+bench: $(STAMP) ## all work units against peers in their own environments (long)
+	$(PY) bench/run.py
+
+bench-quick: $(STAMP) ## ours and the yardstick only
+	$(PY) bench/run.py --quick
+
+gates: $(STAMP) ## counts that do not depend on the machine: flushes, bytes, calls, modules
+	$(PY) bench/gates.py
+
+docs: $(STAMP) ## check that every code block runs and every link leads somewhere; build the reference
+	$(PY) docs/build.py
+
+golden: $(STAMP) ## rewrite golden files; read the diff as you would read code
+	$(RUN_TESTS) --golden-update tests/golden tests/core
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis mandamus-demo

@@ -1,0 +1,409 @@
+"""Cedar, embedded: what loading refuses, what deciding promises (POLICY, section 4)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import cedarpy
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from mandamus.core.argtypes import Many, Record, argument_types, hidden
+from mandamus.core.cedartext import quoted
+from mandamus.core.definition import pinned
+from mandamus.drivers.policy_cedar import ENGINE, CedarEngine
+from mandamus.drivers.yaml_strict import load
+from mandamus.errors import EngineFault, Misuse
+from tests.core.policy_world import ADMIN, ANYTHING, ASK, FRIDAY, LOOK, MAIL, PAY, TOOLS, WIRE, WRITE, cedar, facts, judged, tool
+
+TREASURY = Path(__file__).parents[2] / "policies" / "treasury"
+PERMIT = '@id("any") permit (principal, action, resource);\n'
+
+
+def from_text(folder: Path, text: str, tools: Any = TOOLS) -> CedarEngine:
+    (folder / "p.cedar").write_text(text, "utf-8")
+    return CedarEngine.load([folder], tools)
+
+
+# -- the shipped example -----------------------------------------------------------------------------------------------------------
+def treasury() -> CedarEngine:
+    return CedarEngine.load([TREASURY], (PAY, LOOK), read_yaml=load)
+
+
+def test_the_shipped_treasury() -> None:
+    engine, sums = treasury(), {"pay.daily": 0}
+    night = replace(FRIDAY, hour=23)
+    delegated = facts(sums=sums)
+    delegated = replace(delegated, principal=replace(delegated.principal, depth=1))
+    rows = [
+        (facts(sums=sums), "allow", ["pay.any"]),
+        (facts(LOOK, sums=sums), "allow", ["look.up"]),
+        (facts(minor=5_000_000, sums=sums), "escalate", ["pay.large"]),
+        (facts(minor=5_000_000, sums=sums, met=("treasury",)), "allow", ["pay.any"]),
+        (facts(minor=5_000_000, sums=sums, at=night), "escalate", ["pay.large", "pay.night"]),
+        (facts(minor=5_000_000, sums={"pay.daily": 20_000_001}, met=("treasury",)), "deny", ["pay.daily"]),
+        (facts(sums=sums, roles=()), "deny", []),
+        (delegated, "deny", ["pay.delegated"]),
+    ]
+    for question, verdict, rules in rows:
+        judgement = judged(engine, question)
+        assert (judgement.verdict, [d.id for d in judgement.determining]) == (verdict, rules)
+        assert (judgement.engine, judgement.policy) == (ENGINE, engine.digest())
+    assert [(a.chain, a.quorum) for a in judged(engine, rows[4][0]).asks] == [("treasury", 2)]
+    assert judged(engine, delegated).on_deny == "halt"
+    assert engine.book.covered == (
+        "pay.delegated",
+        "pay.night",
+        "look.up",
+        "pay.any",
+        "pay.large",
+        "pay.daily",
+        "pay.daily.uncounted",
+        "pay.closed",
+        "steps",
+    )
+    assert engine.book.texts["pay.large"] == "more than 10,000.00 USD: 2 approvals from treasury"
+
+
+def test_nothing_is_parsed_after_load() -> None:
+    engine = treasury()
+    after_load = engine.parses
+    for n in range(50):
+        assert judged(engine, facts(minor=n, sums={"pay.daily": n})).verdict == "allow"
+    judged(engine, facts(LOOK, sums={"pay.daily": 0}))
+    assert engine.parses == after_load == 2
+    assert engine.slices == 2  # one for each principal and tool
+
+
+def test_only_the_facts_that_policies_read_are_sent() -> None:
+    sent = json.loads(cedar(ANYTHING, {"id": "m", "maxAmount": {"limit": "1.00 USD"}})._request(facts())["context"])
+    assert sent == {"amount": {"currency": "USD", "minor": 50_000}}
+
+
+def test_check_passes_on_this_build_of_cedar(monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(treasury().check())
+    silent = cedarpy.AuthzResult({"decision": "Allow", "diagnostics": {"errors": [], "reason": ["policy0"]}})
+    monkeypatch.setattr(cedarpy, "is_authorized", lambda *_: silent)
+    with pytest.raises(EngineFault):
+        asyncio.run(treasury().check())
+
+
+def test_a_fault_of_the_binding_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = treasury()
+
+    def gone(*_: Any) -> None:
+        raise RuntimeError("acme")
+
+    monkeypatch.setattr(cedarpy, "is_authorized", gone)
+    judgement = judged(engine, facts(sums={"pay.daily": 0}))
+    assert (judgement.verdict, judgement.errors) == ("error", ("the engine failed: RuntimeError",))
+
+
+# -- digest ------------------------------------------------------------------------------------------------------------------------
+def test_the_digest_covers_policies_schema_and_tools_and_nothing_of_the_place(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    base = from_text(tmp_path / "a", PERMIT).digest()
+    assert from_text(tmp_path / "b", PERMIT).digest() == base
+    assert CedarEngine.load([tmp_path / "a"], tuple(reversed(TOOLS))).digest() == base
+    changed = [
+        from_text(tmp_path / "b", PERMIT.replace("any", "all")),
+        from_text(tmp_path / "b", PERMIT, TOOLS[:-1]),
+        from_text(tmp_path / "b", PERMIT, (*TOOLS[:-1], pinned(replace(ASK, description="other")))),
+        CedarEngine.load([tmp_path / "a"], TOOLS, default="allow"),
+        CedarEngine.load([tmp_path / "a", {"id": "x", "maxAmount": {"limit": "1.00 USD"}}], TOOLS),
+    ]
+    assert len({base, *(engine.digest() for engine in changed)}) == 6
+
+
+# -- escalate ----------------------------------------------------------------------------------------------------------------------
+def test_default_allow_never_covers_money_or_power() -> None:
+    engine = CedarEngine.load([{"id": "no", "toolDenylist": {"tools": "mail"}}], TOOLS, default="allow")
+    assert engine.book.default == "allow"
+    verdicts = {t.name: judged(engine, facts(t)).verdict for t in TOOLS}
+    assert verdicts == {
+        "pay": "deny",
+        "wire": "deny",
+        "close_account": "deny",
+        "look": "allow",
+        "write": "allow",
+        "mail": "deny",
+        "admin": "deny",
+        "ask_helper": "allow",
+    }
+
+
+def test_any_other_forbid_makes_an_escalation_a_deny(tmp_path: Path) -> None:
+    escalates = '@id("e") @verdict("escalate") forbid (principal, action, resource) unless { context.people.met.contains("default") };\n'
+    denies = '@id("d") forbid (principal, action, resource) when { context.run.turn > 1 };'
+    engine = from_text(tmp_path, PERMIT + escalates + denies)
+    first, second = judged(engine, facts(LOOK)), judged(engine, facts(LOOK, turn=2))
+    assert (first.verdict, first.asks[0].chain, first.asks[0].quorum) == ("escalate", "default", 1)
+    assert (second.verdict, second.asks) == ("deny", ())
+    assert [(d.id, d.verdict) for d in second.determining] == [("d", "deny"), ("e", "escalate")]
+    assert judged(engine, facts(LOOK, met=("default",))).verdict == "allow"
+
+
+def test_the_chain_s_own_quorum_is_the_least() -> None:
+    chains = {
+        "chains": {"c": {"tiers": [{"quorum": 3}]}},
+        "rules": [ANYTHING, {"id": "n", "needsApproval": {"chain": "c", "tools": "look"}}],
+    }
+    from mandamus.core.rulebook import Source, compiled
+    from mandamus.core.strict import NoFile
+
+    assert compiled([Source(chains, NoFile("x"))]).chains["c"].tiers[0].quorum == 3
+
+
+# -- what loading refuses ----------------------------------------------------------------------------------------------------------
+BAD: list[tuple[str, str, str, str]] = [
+    ('@id("a") permit (principal, actoin, resource);', "not Cedar", "1:1", ""),
+    (PERMIT + '\n  @id("b")\n  forbid (principal, action, resource) when { context.run.turn > };', "not Cedar", "3:3", ""),
+    ("permit (principal, action, resource);", "without a usable @id", "1:1", "@id("),
+    ('@id("") permit (principal, action, resource);', "without a usable @id", "1:1", ""),
+    ('@id("a b") permit (principal, action, resource);', "without a usable @id", "1:1", ""),
+    (PERMIT + "// a; comment\n" + PERMIT, "the id 'any' is there twice", "3:1", "rename"),
+    ('@id("a") @reson("x") permit (principal, action, resource);', "unknown annotation @reson", "1:1", "did you mean reason?"),
+    ('@id("a") @evidence("sealed") forbid (principal, action, resource);', "not enforced", "1:1", ""),
+    ('@id("a") @obligation("log") permit (principal, action, resource);', "not enforced", "1:1", ""),
+    ('@id("a") @verdict("escalate") permit (principal, action, resource);', "@verdict", "1:1", ""),
+    ('@id("a") @verdict("allow") forbid (principal, action, resource);', "@verdict", "1:1", ""),
+    ('@id("a") @approvals("2") forbid (principal, action, resource);', "@approvals without", "1:1", ""),
+    ('@id("a") @verdict("escalate") forbid (principal, action, resource);', "never looks at the answer", "1:1", "people.met"),
+    (
+        '@id("a") @verdict("escalate") @approvals("two") forbid (principal, action, resource) unless { context.people.approved > 1 };',
+        "no number of people",
+        "1:1",
+        "",
+    ),
+    (
+        '@id("a") @verdict("escalate") @chain("tresury") forbid (principal, action, resource) unless { context.people.approved > 1 };',
+        "no chain",
+        "1:1",
+        "",
+    ),
+    ('@id("a") @on_deny("stop") forbid (principal, action, resource);', "@on_deny", "1:1", ""),
+    ('@id("a") permit (principal == ?principal, action, resource);', "template", "", ""),
+    (PERMIT + '@id("a") forbid (principal, action, resource) when { context.run.trun > 1 };', "does not fit", "2:1", ""),
+    ('@id("a") forbid (principal, action, resource) when { context.run.turn > "1" };', "does not fit", "1:1", ""),
+    ('@id("a") forbid (principal, action == Action::"pya", resource);', "does not fit", "1:1", ""),
+    ('@id("a") forbid (principal, action, resource) when { context.amount.minor > 1 };', "does not fit", "1:1", "has amount"),
+    ('@id("a") forbid (principal, action, resource) when { context.sums["x"] > 1 };', "does not fit", "1:1", ""),
+    ('@id("a") permit (principal, action in Action::"invoke", resource) when { context.args.key == "x" };', "does not fit", "1:1", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "what", "at", "fix"), BAD, ids=lambda x: None)
+def test_a_policy_that_cannot_be_enforced_is_refused(tmp_path: Path, text: str, what: str, at: str, fix: str) -> None:
+    with pytest.raises(Misuse) as caught:
+        from_text(tmp_path, text)
+    told = caught.value.diagnosis
+    assert what in told.what
+    assert told.where == f"{tmp_path / 'p.cedar'}{':' if at else ''}{at}"
+    assert fix in told.fix
+
+
+def test_places_survive_texts_and_comments_with_semicolons(tmp_path: Path) -> None:
+    text = '// one; two "\n@id("a") permit (principal, action, resource)\nwhen { resource.name != "x;//y\\"" }; @id("b")\nforbid (principal, action, resource) when { 1 };'
+    with pytest.raises(Misuse) as caught:
+        from_text(tmp_path, text)
+    assert caught.value.diagnosis.where.endswith("p.cedar:3:40")
+
+
+def test_sources_that_are_not_policies(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "stray").mkdir()
+    (tmp_path / "stray" / "rules.yml").write_text("rules: []")
+    (tmp_path / "notes.txt").write_text("permit")
+    (tmp_path / "latin.cedar").write_bytes(b"\xff")
+    for source, what in [
+        ("nowhere", "no such folder"),
+        ("empty", "without policies"),
+        ("stray", "would not be read"),
+        ("notes.txt", "not a policy file"),
+        ("latin.cedar", "UTF-8"),
+    ]:
+        with pytest.raises(Misuse, match=what):
+            CedarEngine.load([tmp_path / source], TOOLS)
+    with pytest.raises(Misuse, match="no policy at all"):
+        CedarEngine.load([], TOOLS)
+
+
+def test_rules_in_yaml_are_never_skipped() -> None:
+    with pytest.raises(Misuse, match="need a reader"):
+        CedarEngine.load([TREASURY], (PAY, LOOK))
+
+
+def test_a_mistake_in_rules_yaml_has_its_line(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text("rules:\n  - id: a\n    permit: {}\n  - id: b\n    maxAmount:\n      limt: 1.00 USD\n")
+    with pytest.raises(Misuse) as caught:
+        CedarEngine.load([tmp_path], TOOLS, read_yaml=load)
+    assert caught.value.diagnosis.where == f"{tmp_path / 'rules.yaml'}:6:7"
+    assert caught.value.diagnosis.fix == "did you mean limit?"
+
+
+def test_tools_that_policies_could_not_tell_apart() -> None:
+    for tools in ((PAY, PAY), (tool("invoke", "read", "read", dict),)):
+        with pytest.raises(Misuse):
+            CedarEngine.load([ANYTHING], tools)
+
+
+# -- the tool's contract ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "change", [{"pin": "0" * 64}, {"safety": "read"}, {"effect": "read"}, {"data": "public"}, {"kind": "handoff"}, {"tool": "other"}]
+)
+def test_facts_of_another_tool_are_an_error(change: dict[str, str]) -> None:
+    question = facts()
+    assert judged(cedar(ANYTHING), replace(question, action=replace(question.action, **change))).verdict == "error"
+
+
+def test_policies_may_read_arguments(tmp_path: Path) -> None:
+    text = (
+        PERMIT
+        + '@id("memo") forbid (principal, action == Action::"pay", resource) when { context.args has memo && context.args.memo like "*bribe*" };'
+        '@id("copies") forbid (principal, action == Action::"mail", resource) when { context.args.copies > 3 };'
+    )
+    engine = from_text(tmp_path, text)
+    args = facts().args
+    assert judged(engine, facts()).verdict == "allow"
+    assert judged(engine, facts(args={**args, "memo": "fee"})).verdict == "allow"
+    assert judged(engine, facts(args={**args, "memo": "a bribe"})).verdict == "deny"
+    assert judged(engine, facts(MAIL, args={"to": "x", "copies": 4})).verdict == "deny"
+    for bad in ({"memo": None}, {"memo": 1}, {"memos": "x"}, {"to": 1.5}):
+        assert judged(engine, facts(args={**args, **bad})).verdict == "error"
+
+
+class Inner(msgspec.Struct):
+    free: dict[str, Any]
+    plain: str
+
+
+class Odd(msgspec.Struct):
+    either: int | str
+    free: dict[str, Any]
+    inner: Inner
+    rate: float
+    many: list[Inner]
+    pair: tuple[int, str]
+    words: list[str]
+    maybe: int | None = None
+
+
+def test_what_cedar_cannot_type_is_hidden_from_rules_and_still_closed(tmp_path: Path) -> None:
+    odd = tool("odd", "read", "read", Odd)
+    assert sorted(hidden(argument_types(odd.input_schema))) == ["either", "free", "inner.free", "many", "pair"]
+    text = PERMIT + '@id("r") forbid (principal, action, resource) when { context.args.rate == "0.5" && context.args.inner.plain == "p" };'
+    (tmp_path / "p.cedar").write_text(text)
+    (tmp_path / "p.cedar").write_text(text.replace("action, resource) when", 'action == Action::"odd", resource) when'))
+    engine = CedarEngine.load([tmp_path], (odd,))
+    inner = {"free": {"a": [1]}, "plain": "p"}
+    args = {"either": 1, "free": {"x": {"y": "z"}}, "inner": inner, "rate": "0.25", "many": [inner], "pair": [1, "a"], "words": ["a", "a"]}
+    assert judged(engine, facts(odd, args=args)).verdict == "allow"
+    assert judged(engine, facts(odd, args={**args, "rate": "0.5"})).verdict == "deny"
+    for bad in (
+        {"free": {"x": 1.5}},
+        {"free": {"x": None}},
+        {"free": {"x": 2**53}},
+        {"free": {"\ud800": 1}},
+        {"either": b""},
+        {"rate": 0.5},
+    ):
+        assert judged(engine, facts(odd, args={**args, **bad})).verdict == "error"
+
+
+# -- properties --------------------------------------------------------------------------------------------------------------------
+@given(st.text(max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_a_quoted_text_is_that_text_in_cedar(text: str) -> None:
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        return
+    document = json.loads(cedarpy.policies_to_json_str(f"permit (principal == Agent::{quoted(text)}, action, resource);"))
+    assert document["staticPolicies"]["policy0"]["principal"]["entity"]["id"] == text
+
+
+SCALARS = st.sampled_from(
+    [({"type": "string"}, st.text(max_size=4)), ({"type": "integer"}, st.integers(-99, 2**53 - 1)), ({"type": "boolean"}, st.booleans())]
+)
+
+
+def nested(inner: Any) -> Any:
+    many = inner.map(lambda pair: ({"type": "array", "items": pair[0]}, st.lists(pair[1], max_size=3)))
+    names = st.text("abé\n \"'", min_size=1, max_size=3)
+    record = st.dictionaries(names, inner, max_size=3).map(
+        lambda fields: (
+            {"type": "object", "properties": {n: s for n, (s, _) in fields.items()}, "required": sorted(fields)[:1]},
+            st.fixed_dictionaries({n: v for n, (_, v) in fields.items()}),
+        )
+    )
+    return many | record
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_arguments_of_any_typed_schema_reach_cedar_whole(data: st.DataObject) -> None:
+    """What the closed check lets through, Cedar's own request check lets through too: the two types are one."""
+    schema, values = data.draw(st.recursive(SCALARS, nested, max_leaves=6))
+    root = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
+    odd = pinned(replace(LOOK, name="odd tool", input_schema=root, pin=""))
+    assert isinstance(argument_types(root), Record | Many)
+    engine = CedarEngine.load([ANYTHING], (odd,))
+    question = facts(odd, args={"x": data.draw(values)})
+    assert judged(engine, question).verdict == "allow"
+    whole = engine._plans[odd.name] | {"args": {"x": None}}
+    assert whole["args"] == {"x": None}
+
+
+NUMBERS = st.sampled_from([0, 1, 99_999, 100_000, 100_001, 2**53 - 1])
+
+
+@given(
+    spec=st.sampled_from((PAY, WIRE, LOOK, WRITE, MAIL, ADMIN)),
+    minor=NUMBERS,
+    spent=NUMBERS,
+    currency=st.sampled_from(("USD", "EUR", "JPY")),
+    hour=st.integers(0, 23),
+    met=st.sampled_from(((), ("default",), ("x", "default"))),
+    roles=st.sampled_from(((), ("treasury",), ("a", "treasury"))),
+)
+@settings(max_examples=150, deadline=None)
+def test_rules_mean_what_plain_python_says(**x: Any) -> None:
+    """An oracle beside the compiler: verdict and determining rules, over random questions."""
+    spec, money, over = x["spec"], x["spec"].safety == "financial", x["minor"] > 100_000
+    want_forbid = {
+        "max": money and x["currency"] == "USD" and over,
+        "max.uncounted": money and x["currency"] != "USD",
+        "day": money and x["currency"] == "USD" and x["spent"] + x["minor"] > 100_001,
+        "day.eur": money and x["currency"] == "EUR" and x["minor"] > 99_999,
+        "day.uncounted": money and x["currency"] == "JPY",
+        "day.eur.uncounted": money and x["currency"] == "JPY",
+        "hours": spec.effect != "read" and not 8 <= x["hour"] < 18,
+        "dual": money and not (x["currency"] == "USD" and x["minor"] <= 99_999) and "default" not in x["met"],
+    }
+    fired = sorted(name for name, fires in want_forbid.items() if fires)
+    permitted = spec is LOOK or "treasury" in x["roles"]
+    verdict = ("escalate" if fired == ["dual"] else "deny") if fired else "allow" if permitted else "deny"
+    sums = {"day": x["spent"], "day.eur": 0}
+    question = facts(
+        spec, minor=x["minor"], currency=x["currency"], roles=x["roles"], met=x["met"], sums=sums, at=replace(FRIDAY, hour=x["hour"])
+    )
+    judgement = judged(ORACLE, question)
+    assert judgement.verdict == verdict
+    if fired:
+        assert [d.id for d in judgement.determining] == fired
+
+
+ORACLE = cedar(
+    {"id": "reads", "permit": {"tool": "look"}},
+    {"id": "all", "permit": {"role": "treasury"}},
+    {"id": "max", "maxAmount": {"limit": "1000.00 USD"}},
+    {"id": "day", "maxDailyLimit": {"limit": "1000.01 USD"}},
+    {"id": "day.eur", "maxDailyLimit": {"limit": "999.99 EUR"}},
+    {"id": "hours", "workingHours": {"from": "08:00", "to": "18:00"}},
+    {"id": "dual", "dualApproval": {"over": "999.99 USD"}},
+)
