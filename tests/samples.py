@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import UNSET
 
@@ -31,6 +32,7 @@ ORIGIN = "mandamus.local/0123456789abcdef"
 RUN = "01JD9Z6Q7M0T3K8W5R2N4X1YBC"
 MANIFEST = "name: Corporate Assistant\nmodel: scripted\n"
 POLICY = {"engine": "cedar", "texts": {"treasury.cedar": "permit (principal, action, resource);"}}
+replace_struct = msgspec.structs.replace
 START = 1_795_000_000_000_000
 HOUR = 3_600_000_000
 EMPTY_ANCHOR = r.Anchor(root=r.EMPTY_ROOT, size=0)
@@ -195,9 +197,20 @@ class Story:
 
     def proposed(self) -> None:
         c = self.chain
-        c.add(r.ModelReplied(attempt=1, calls=1, model="scripted", stop="calls", usage=r.Usage(input=20, output=9)), 1, reply={"text": "", "calls": 1})
+        c.add(
+            r.ModelReplied(attempt=1, calls=1, model="scripted", stop="calls", usage=r.Usage(input=20, output=9)),
+            1,
+            reply={"text": "", "calls": 1},
+        )
         fact = r.ActionProposed(
-            action="1.1", by="model", call="1.1", effect="reconcilable", kind="invoke", pin="p" * 64, safety="financial", tool="send_payment"
+            action="1.1",
+            by="model",
+            call="1.1",
+            effect="reconcilable",
+            kind="invoke",
+            pin="p" * 64,
+            safety="financial",
+            tool="send_payment",
         )
         args = {"amount": {"amount": "5000000", "currency": "USD", "decimals": 2}, "to": "Acme Suppliers"}
         self.proposal = c.add(fact, 1, args=args)
@@ -224,7 +237,15 @@ class Story:
     def ballot(self) -> ballot.Ballot:
         q = self.request
         return ballot.Ballot(
-            action=q.digest, card=q.card, decision="approve", expires=q.expires, origin=ORIGIN, policy=q.policy, request=q.request, run=RUN, scope="once"
+            action=q.digest,
+            card=q.card,
+            decision="approve",
+            expires=q.expires,
+            origin=ORIGIN,
+            policy=q.policy,
+            request=q.request,
+            run=RUN,
+            scope="once",
         )
 
     def voted(self) -> None:
@@ -263,7 +284,9 @@ class Story:
         self.deltas.append(self.balance.plus(RUN, seq, reserved=-5_000_000, spent=5_000_000)[1])
         c.add(r.TurnStarted(clock=clock(10)), 2)
         c.add(r.ModelCalled(attempt=1, model="scripted", reserves=100), 2)
-        c.add(r.ModelReplied(attempt=1, calls=0, model="scripted", stop="end", usage=r.Usage(input=40, output=5)), 2, reply={"text": "Paid."})
+        c.add(
+            r.ModelReplied(attempt=1, calls=0, model="scripted", stop="end", usage=r.Usage(input=40, output=5)), 2, reply={"text": "Paid."}
+        )
         c.add(r.RunEnded(state="completed"), 2, output="Paid.")
         if self.seal:
             c.seal_up()
@@ -277,9 +300,36 @@ class Story:
         return bundle.build(**(given | changes))
 
 
-def _plain(value: Any) -> Any:
-    import msgspec
+def sections(raw: bytes) -> dict[str, list[bytes]]:
+    return {name: list(lines) for name, lines in bundle.read(raw).sections.items()}
 
+
+def insider(lines: dict[str, list[bytes]], key: Keyring = BUNDLE_KEY, **said: Any) -> bytes:
+    """A bundle of these sections, signed whatever they are: what somebody who holds the bundle key can do."""
+    old = bundle.parse_statement(dsse.read(lines["dsse"][0]).payload)
+    parts = tuple(bundle.Section(len(lines[n]), bundle.section_digest(n, lines[n]), n) for n in bundle.SECTIONS if n != "dsse")
+    heads = {
+        "count": len(lines["record"]), "head": r.event_hash(lines["record"][-1]),
+        "log": bundle.Chained(len(lines["log"]), r.event_hash(lines["log"][-1]) if lines["log"] else ""),
+    }  # fmt: skip
+    new = replace_struct(old, **{"sections": parts, **heads, **said})
+    envelope = dsse.sign(bundle.PAYLOAD_TYPE, bundle.statement(new), [(key.key.id, key.sign)])
+    body = [line for name in bundle.SECTIONS[1:] for line in lines[name]]
+    return b"\n".join([bundle.header(new), envelope, *body]) + b"\n"
+
+
+def relinked(raws: list[bytes]) -> list[bytes]:
+    """The same facts with every link made anew: what a writer without conscience does after an edit."""
+    out: list[bytes] = []
+    for raw in raws:
+        record: Any = r.decode(raw)
+        if out:
+            record = replace_struct(record, prev=r.event_hash(out[-1]))
+        out.append(r.encode(record))
+    return out
+
+
+def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mandamus.core import records as r
 from mandamus.proof import verify
-from tests.samples import MANIFEST, Story, enrolled, story, trust
+from tests.samples import MANIFEST, Story, log_chain, story, trust
 
 SLICES = 8
 
@@ -17,7 +17,7 @@ SLICES = 8
 @functools.cache
 def small() -> bytes:
     """The shortest run that has every section."""
-    tale = Story(log=enrolled())
+    tale = Story(log=log_chain())
     tale.opened()
     tale.chain.add(r.ModelFailed(attempt=1, category="auth", status=401), 1)
     tale.chain.add(r.RunEnded(state="failed", code="model_auth"), 1)

@@ -65,7 +65,7 @@ def test_rule(rule: dict[str, Any], what: str, where: str, fix: str) -> None:
     assert what in told.what
     assert told.where.endswith(where)
     assert fix in told.fix
-    assert told.code.startswith("MDM-01")
+    assert told.code.startswith("MDM-07")
 
 
 def tier(**more: Any) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class WireServer:
         self.log: list[Request] = []
         self._lock, self._over = threading.Lock(), threading.Event()
         self._server = _Server(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.005}, daemon=True)
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
 

@@ -141,7 +141,7 @@ def _typed_choice(members: list[Any], defs: dict[str, Any], depth: int) -> tuple
 def _typed_object(schema: dict[str, Any], defs: dict[str, Any], depth: int) -> ArgType | None:
     extra = schema.get("additionalProperties", False)
     properties = schema.get("properties", {})
-    if extra is not False and extra is not None:
+    if (extra is not False and extra is not None) or ("properties" not in schema and "additionalProperties" not in schema):
         return None
     required = set(schema.get("required", ()))
     fields = {}

@@ -5,6 +5,7 @@ An instant is microseconds since 1970-01-01T00:00:00Z (fits 2^53-1 until the yea
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -47,6 +48,7 @@ def rfc3339(now: int) -> str:
     return f"{_date(days)}T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}Z"
 
 
+@functools.lru_cache(maxsize=64)
 def _date(days: int) -> str:
     """Civil date of a day number. Source: Howard Hinnant, chrono-compatible low-level date algorithms (public domain)."""
     era, doe = divmod(days + 719_468, 146_097)

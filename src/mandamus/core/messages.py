@@ -43,12 +43,13 @@ class ToolView(Struct, frozen=True):
 
 
 class Prompt(Struct, frozen=True):
-    """`output_schema` is set when the final answer is typed."""
+    """`output_schema` is set when the final answer is typed; `turn` counts the assistant messages."""
 
     system: str
     messages: tuple[Message, ...]
     tools: tuple[ToolView, ...] = ()
     output_schema: dict[str, Any] | None = None
+    turn: int = 0
 
 
 class Settings(Struct, frozen=True):

@@ -11,6 +11,7 @@ one. Such text is payload, named by its salted commitment in `body`. A type, onc
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
@@ -493,6 +494,7 @@ class Record(Struct, Generic[F], frozen=True, forbid_unknown_fields=True, kw_onl
 
 AnyRecord = Record[Fact]
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+_EVENT = b"mandamus/v1/event\0"
 _TAIL = b',"v":1}'
 
 
@@ -534,7 +536,7 @@ def _why_no_tail(raw: bytes) -> str:
 
 def event_hash(raw: bytes) -> str:
     """The name of an event, and what the next one calls `prev`."""
-    return digest("event", raw)
+    return hashlib.sha256(_EVENT + raw).hexdigest()
 
 
 def genesis_prev(run: str, opened: RunOpened | LogOpened) -> str:

@@ -78,7 +78,7 @@ def compiled(sources: Sequence[Source], tools: Iterable[str] | None = None) -> B
     chains: dict[str, Chain] = {}
     on_deny: OnDeny = "feedback"
     for source in sources:
-        document = shaped(source.document, Document, source.places, code="MDM-0120", what="rules")
+        document = shaped(source.document, Document, source.places, code="MDM-0720", what="rules")
         for i, entry in enumerate(document.rules):
             rules.append(_rule(entry, Below(source.places, ("rules", i)), {r.id for r in rules}))
         for name, text in document.chains.items():
@@ -112,7 +112,7 @@ def _rule(entry: dict[str, Any], places: Below, taken: set[str]) -> Rule:
     rest = [key for key in entry if key not in _BESIDE and key not in ("rule", "params")]
     if kind:
         if rest:
-            raise Misuse(f"unknown key {rest[0][:60]!r} beside rule and params", code="MDM-0120", where=places.where((rest[0],), key=True))
+            raise Misuse(f"unknown key {rest[0][:60]!r} beside rule and params", code="MDM-0720", where=places.where((rest[0],), key=True))
         one_of(kind, KINDS, places, ("rule",), what="kind of rule")
         params = entry.get("params", {})
     else:
@@ -120,9 +120,9 @@ def _rule(entry: dict[str, Any], places: Below, taken: set[str]) -> Rule:
         inner = (kind,)
     params = {} if params is None else params
     _refuse_empty(params, Below(places, inner))
-    settings = shaped(params, KINDS[kind][0], Below(places, inner), code="MDM-0120", what=kind)
+    settings = shaped(params, KINDS[kind][0], Below(places, inner), code="MDM-0720", what=kind)
     beside = {key: entry[key] for key in _BESIDE if key in entry and key != "id"}
-    told = shaped(beside, _Beside, places, code="MDM-0120", what=kind)
+    told = shaped(beside, _Beside, places, code="MDM-0720", what=kind)
     name = _rule_id(entry, kind, places, taken)
     fields = {f: getattr(told, f) for f in told.__struct_fields__}
     return Rule(id=name, kind=kind, settings=settings, places=Below(places.outer, (*places.root, *inner)), **fields)
@@ -132,7 +132,7 @@ def _refuse_empty(params: Any, places: Places) -> None:
     """An empty list reads like "none" and would mean "any"."""
     for key, value in params.items() if isinstance(params, dict) else ():
         if value in ([], (), ""):
-            raise Misuse(f"{key} is empty", code="MDM-0121", where=places.where((key,)), fix="leave the key out, or name at least one")
+            raise Misuse(f"{key} is empty", code="MDM-0721", where=places.where((key,)), fix="leave the key out, or name at least one")
 
 
 class _Beside(Struct, frozen=True, kw_only=True):
@@ -148,14 +148,14 @@ def _spelt_kind(entry: dict[str, Any], rest: list[str], places: Below) -> tuple[
         words = (*KINDS, *_BESIDE)
         raise Misuse(
             f"unknown kind of rule or key {unknown[0][:60]!r}",
-            code="MDM-0120",
+            code="MDM-0720",
             where=places.where((unknown[0],), key=True),
             expected="one of " + ", ".join(KINDS),
             fix=did_you_mean(unknown[0], words),
         )
     if len(rest) != 1:
         what = "no kind of rule" if not rest else "two kinds in one rule: " + " and ".join(rest)
-        raise Misuse(what, code="MDM-0120", where=places.where(), expected="one of " + ", ".join(KINDS))
+        raise Misuse(what, code="MDM-0720", where=places.where(), expected="one of " + ", ".join(KINDS))
     return rest[0], entry[rest[0]]
 
 
@@ -173,15 +173,15 @@ def rule_id(name: Any, places: Places | None = None, path: Path = ()) -> str:
     if not isinstance(name, str) or not _id(name) or name.startswith(_RESERVED):
         why = "names that begin with ask. or default. are the runtime's own"
         where = places.where(path) if places else ""
-        raise Misuse("not an id of a rule", code="MDM-0120", where=where, expected="letters, digits, . _ -, at most 64", why=why)
+        raise Misuse("not an id of a rule", code="MDM-0720", where=where, expected="letters, digits, . _ -, at most 64", why=why)
     return name
 
 
 def _once(name: str, taken: Iterable[str], what: str, places: Places, path: Path) -> None:
     if name in taken:
-        raise Misuse(f"{what} {name[:60]!r} is there twice", code="MDM-0122", where=places.where(path), why="its id is what records name")
+        raise Misuse(f"{what} {name[:60]!r} is there twice", code="MDM-0722", where=places.where(path), why="its id is what records name")
     if not _id(name):
-        raise Misuse(f"{what}: not an id", code="MDM-0120", where=places.where(path), expected="letters, digits, . _ -, at most 64")
+        raise Misuse(f"{what}: not an id", code="MDM-0720", where=places.where(path), expected="letters, digits, . _ -, at most 64")
 
 
 def _know_tools(rules: list[Rule], tools: frozenset[str]) -> None:
@@ -192,7 +192,7 @@ def _know_tools(rules: list[Rule], tools: frozenset[str]) -> None:
                     fix = did_you_mean(name, tools)
                     raise Misuse(
                         f"rule {rule.id!r} names no tool of this agent",
-                        code="MDM-0123",
+                        code="MDM-0723",
                         where=rule.places.where((key,)),
                         found=name[:60],
                         fix=fix,
@@ -205,7 +205,7 @@ def _know_chain(rule: Rule, chains: dict[str, Chain]) -> None:
         return
     name = rule.settings.chain or DEFAULT_CHAIN.id
     if name not in chains and name != DEFAULT_CHAIN.id:
-        raise Misuse(f"no chain {name[:60]!r}", code="MDM-0124", where=rule.places.where(("chain",)), fix=did_you_mean(name, chains))
+        raise Misuse(f"no chain {name[:60]!r}", code="MDM-0724", where=rule.places.where(("chain",)), fix=did_you_mean(name, chains))
     chains.setdefault(name, DEFAULT_CHAIN)
 
 
@@ -236,7 +236,7 @@ def _currency(rule: Rule) -> str | None:
 # -- one chain -------------------------------------------------------------------------------------------------------------------
 def _chain(name: str, text: ChainText, places: Below) -> Chain:
     if not text.tiers:
-        raise Misuse(f"chain {name!r} has no tier", code="MDM-0124", where=places.where(("tiers",)), why="nobody could ever approve")
+        raise Misuse(f"chain {name!r} has no tier", code="MDM-0724", where=places.where(("tiers",)), why="nobody could ever approve")
     return Chain(id=name, tiers=tuple(_tier(t, Below(places, ("tiers", i))) for i, t in enumerate(text.tiers)), on_reject=text.on_reject)
 
 
@@ -244,9 +244,9 @@ def _tier(text: TierText, places: Places) -> Tier:
     of = (*many(text.of), *(f"role:{r}" for r in many(text.roles)))
     people = [p for p in of if not p.startswith("role:")]
     if not 1 <= text.quorum <= 100:
-        raise Misuse("quorum: 1 to 100 people", code="MDM-0124", where=places.where(("quorum",)), found=str(text.quorum))
+        raise Misuse("quorum: 1 to 100 people", code="MDM-0724", where=places.where(("quorum",)), found=str(text.quorum))
     if of and len(people) == len(of) and len(set(people)) < text.quorum:
-        raise Misuse("fewer people than the quorum", code="MDM-0124", where=places.where(("quorum",)), why="nobody could ever approve")
+        raise Misuse("fewer people than the quorum", code="MDM-0724", where=places.where(("quorum",)), why="nobody could ever approve")
     return Tier(quorum=text.quorum, of=of, veto=many(text.veto), deadline_ms=span_ms(text.deadline, places, ("deadline",)), sod=text.sod)
 
 
@@ -255,6 +255,6 @@ def span_ms(text: str, places: Places, path: Path) -> int:
     match = _span(text)
     if match is None:
         raise Misuse(
-            "not a length of time", code="MDM-0124", where=places.where(path), expected="90s, 30m, 1h or 2d", found=repr(text[:20])
+            "not a length of time", code="MDM-0724", where=places.where(path), expected="90s, 30m, 1h or 2d", found=repr(text[:20])
         )
     return int(match[1]) * _unit[match[2]]

@@ -139,7 +139,7 @@ def bound(rule: Rule, key: str) -> Money:
             raise ValueError(f"{money.currency} is not the currency {currency} beside it")
         minor(money)
     except ValueError as error:
-        raise Misuse(str(error), code="MDM-0121", where=rule.places.where(path), fix=f'{path[0]}: "1000.00 USD"') from None
+        raise Misuse(str(error), code="MDM-0721", where=rule.places.where(path), fix=f'{path[0]}: "1000.00 USD"') from None
     return money
 
 
@@ -154,14 +154,14 @@ def days(rule: Rule) -> tuple[str, ...]:
         low = word.lower()
         full = next((d for d in WEEKDAYS if low in (d, d[:3])), low)
         path: Path = ("weekdays",) if isinstance(rule.settings.weekdays, str) else ("weekdays", i)
-        out.append(one_of(full, WEEKDAYS, rule.places, path, what="weekday", code="MDM-0121"))
+        out.append(one_of(full, WEEKDAYS, rule.places, path, what="weekday", code="MDM-0721"))
     return tuple(out)
 
 
 def minutes(rule: Rule, key: str, text: str) -> int:
     if not _time(text):
         raise Misuse(
-            f"{key}: not a time of day", code="MDM-0121", where=rule.places.where((key,)), expected='"08:30"', found=repr(text[:20])
+            f"{key}: not a time of day", code="MDM-0721", where=rule.places.where((key,)), expected='"08:30"', found=repr(text[:20])
         )
     return int(text[:2]) * 60 + int(text[3:])
 
@@ -190,7 +190,7 @@ def _scope(rule: Rule, default: str) -> list[str]:
     named = getattr(rule.settings, "tools", getattr(rule.settings, "tool", ()))
     for i, word in enumerate(safety):
         path: Path = ("safety",) if isinstance(rule.settings.safety, str) else ("safety", i)
-        one_of(word, SAFETY, rule.places, path, what="safety class", code="MDM-0121")
+        one_of(word, SAFETY, rule.places, path, what="safety class", code="MDM-0721")
     safety = safety or ((default,) if default and not named else ())
     out = [f"principal.tenant == {quoted(rule.tenant)}"] if rule.tenant else []
     return out + ([f"{string_set(safety)}.contains(resource.safety)"] if safety else [])
@@ -292,7 +292,7 @@ def _dual(rule: Rule) -> Compiled:
 def _needs(rule: Rule) -> Compiled:
     s, roles = rule.settings, many(rule.settings.roles)
     if s.chain and roles:
-        raise Misuse("either chain or roles", code="MDM-0121", where=rule.places.where(("roles",)), why="a chain says itself who may vote")
+        raise Misuse("either chain or roles", code="MDM-0721", where=rule.places.where(("roles",)), why="a chain says itself who may vote")
     made = Chain(id=rule.id, tiers=(Tier(quorum=_quorum(rule), of=tuple(f"role:{r}" for r in roles)),)) if roles else None
     chain = made.id if made else s.chain or "default"
     return Compiled(policies=(_ask(rule, chain, ""),), chains=(made,) if made else ())
@@ -308,7 +308,7 @@ def _ask(rule: Rule, chain: str, words: str, *when: str) -> str:
 def _quorum(rule: Rule) -> int:
     quorum: int = rule.settings.quorum
     if not 1 <= quorum <= 100:
-        raise Misuse("quorum: 1 to 100 people", code="MDM-0121", where=rule.places.where(("quorum",)), found=str(quorum))
+        raise Misuse("quorum: 1 to 100 people", code="MDM-0721", where=rule.places.where(("quorum",)), found=str(quorum))
     return quorum
 
 
@@ -316,12 +316,12 @@ def _no_writes(rule: Rule) -> Compiled:
     s, days_off, dates = rule.settings, days(rule), many(rule.settings.dates)
     for i, date in enumerate(dates):
         if not _day(date):
-            raise Misuse("not a date", code="MDM-0121", where=rule.places.where(("dates", i)), expected="2026-12-25", found=repr(date[:20]))
+            raise Misuse("not a date", code="MDM-0721", where=rule.places.where(("dates", i)), expected="2026-12-25", found=repr(date[:20]))
     either = [f"{string_set(days_off)}.contains(context.clock.weekday)"] if days_off else []
     either += [f"{string_set(dates)}.contains(context.clock.date)"] if dates else []
     if not either:
         raise Misuse(
-            "noWritesOn names no day", code="MDM-0121", where=rule.places.where(), fix="weekdays: [friday], or dates: [2026-12-25]"
+            "noWritesOn names no day", code="MDM-0721", where=rule.places.where(), fix="weekdays: [friday], or dates: [2026-12-25]"
         )
     today = either[0] if len(either) == 1 else f"({' || '.join(either)})"
     _no_empty_zone(s.tz, rule.places)
@@ -332,14 +332,14 @@ def _no_writes(rule: Rule) -> Compiled:
 
 def _no_empty_zone(tz: str, places: Places) -> None:
     if tz != tz.strip():
-        raise Misuse("tz: a zone such as Europe/Paris", code="MDM-0121", where=places.where(("tz",)))
+        raise Misuse("tz: a zone such as Europe/Paris", code="MDM-0721", where=places.where(("tz",)))
 
 
 def _hours(rule: Rule) -> Compiled:
     s = rule.settings
     start, end = minutes(rule, "from", s.from_), minutes(rule, "to", s.to)
     if start == end:
-        raise Misuse("from and to are the same time", code="MDM-0121", where=rule.places.where(("to",)))
+        raise Misuse("from and to are the same time", code="MDM-0721", where=rule.places.where(("to",)))
     now = "context.clock.hour * 60 + context.clock.minute"
     word = "||" if start < end else "&&"  # over midnight: closed between `to` and `from`
     outside = [f"({now} < {start} {word} {now} >= {end})"]
@@ -362,11 +362,11 @@ def _steps(rule: Rule) -> Compiled:
     s = rule.settings
     for key in ("turns", "calls"):
         if not 0 <= getattr(s, key) <= INT_MAX:
-            raise Misuse(f"{key}: a whole number", code="MDM-0121", where=rule.places.where((key,)))
+            raise Misuse(f"{key}: a whole number", code="MDM-0721", where=rule.places.where((key,)))
     either = [f"context.run.turn > {s.turns}"] if s.turns else []
     either += [f"context.run.calls >= {s.calls}"] if s.calls else []
     if not either:
-        raise Misuse("stepBudget names no budget", code="MDM-0121", where=rule.places.where(), fix="turns: 20, or calls: 50")
+        raise Misuse("stepBudget names no budget", code="MDM-0721", where=rule.places.where(), fix="turns: 20, or calls: 50")
     return Compiled(policies=(policy(rule, "forbid", f"({' || '.join(either)})", reason="the run has used its steps"),))
 
 

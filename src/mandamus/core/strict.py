@@ -55,7 +55,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else "known: " + (", ".join(names) or "none")
 
 
-def shaped(value: Any, kind: type[T], places: Places, *, code: str = "MDM-0120", what: str = "this") -> T:
+def shaped(value: Any, kind: type[T], places: Places, *, code: str = "MDM-0720", what: str = "this") -> T:
     """`value` as a `kind`, strictly. Raises Misuse with the place, the expected and, for a key, the nearest known one."""
     _refuse_unknown(value, mi.type_info(kind), (), places, code)
     try:
@@ -66,7 +66,7 @@ def shaped(value: Any, kind: type[T], places: Places, *, code: str = "MDM-0120",
         raise Misuse(f"{what}{_spoken(path)}: {text}", code=code, where=places.where(path), found=_kind_of(value, path)) from None
 
 
-def one_of(word: str, known: Iterable[str], places: Places, path: Path, *, what: str, code: str = "MDM-0120") -> str:
+def one_of(word: str, known: Iterable[str], places: Places, path: Path, *, what: str, code: str = "MDM-0720") -> str:
     """`word`, if it is known. Raises Misuse with the nearest one."""
     names = tuple(known)
     if word not in names:

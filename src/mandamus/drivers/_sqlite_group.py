@@ -127,11 +127,12 @@ class GroupCommit:
 
     def _next_group(self) -> list[Job] | None:
         with self._state:
+            idle = self._closed
             while self._busy or not self._waiting:
-                idle = not self._state.wait(IDLE_SECONDS)
-                if not self._busy and not self._waiting and (idle or self._closed):
+                if idle and not self._busy:
                     self._thread = None
                     return None
+                idle = not self._state.wait(IDLE_SECONDS) or self._closed
             self._busy = True
             return [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]
 

@@ -70,7 +70,7 @@ class ScriptedModel:
         self._failed: dict[int, int] = {}
 
     async def generate(self, prompt: Prompt, settings: Settings, on_delta: Callable[[str], None] | None = None) -> ModelAnswer:
-        turn = sum(m.role == "assistant" for m in prompt.messages)
+        turn = prompt.turn or sum(m.role == "assistant" for m in prompt.messages)
         if turn >= len(self._steps):
             raise ModelFault("bad_request", f"the script has {len(self._steps)} steps and was asked for turn {turn + 1}")
         step = await self._step(turn, prompt)

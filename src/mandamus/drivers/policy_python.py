@@ -92,9 +92,9 @@ class PythonRules:
         seen: set[str] = set()
         for each in rules:
             if not isinstance(each, Rule):
-                raise Misuse("not a rule", code="MDM-0150", found=type(each).__name__, fix='@rule("no-friday", "No payment on Fridays")')
+                raise Misuse("not a rule", code="MDM-0750", found=type(each).__name__, fix='@rule("no-friday", "No payment on Fridays")')
             if each.id in seen:
-                raise Misuse(f"rule {each.id!r} is there twice", code="MDM-0122", why="its id is what records name")
+                raise Misuse(f"rule {each.id!r} is there twice", code="MDM-0722", why="its id is what records name")
             seen.add(each.id)
         return cls(rules, Envelope(tools, limits), chains or {}, now)
 
@@ -187,13 +187,13 @@ def _frozen(value: Any) -> Any:
 
 def _source_digest(id: str, fn: RuleFunction) -> str:
     if inspect.iscoroutinefunction(fn) or not inspect.isfunction(fn):
-        raise Misuse("a rule is a plain function of the facts", code="MDM-0150", where=f"rule {id}", why="it is pure: nothing to await")
+        raise Misuse("a rule is a plain function of the facts", code="MDM-0750", where=f"rule {id}", why="it is pure: nothing to await")
     if fn.__closure__:
         names = ", ".join(fn.__code__.co_freevars)
         raise Misuse(
-            "a rule may not capture variables", code="MDM-0151", where=f"rule {id}", found=names, fix="write the constant in the function"
+            "a rule may not capture variables", code="MDM-0751", where=f"rule {id}", found=names, fix="write the constant in the function"
         )
     try:
         return digest("policy", dedent(inspect.getsource(fn)).encode())
     except (OSError, TypeError):
-        raise Misuse("the source of a rule cannot be read", code="MDM-0151", where=f"rule {id}", fix="put it in a module") from None
+        raise Misuse("the source of a rule cannot be read", code="MDM-0751", where=f"rule {id}", fix="put it in a module") from None

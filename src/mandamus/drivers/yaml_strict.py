@@ -8,6 +8,7 @@ is ignored, and no text of the file is quoted beyond a key.
 from __future__ import annotations
 
 import re
+from math import isfinite
 from pathlib import Path as File
 from typing import Any, TypeVar
 
@@ -22,7 +23,8 @@ SIZE_MAX = 1024 * 1024
 DEPTH_MAX = 64
 T = TypeVar("T")
 _ints = re.compile(r"[-+]?(0|[1-9][0-9]*)").fullmatch
-_floats = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][-+]?[0-9]+)?").fullmatch
+_point = r"(?:(?:0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)"
+_floats = re.compile(rf"[-+]?(?:{_point}(?:[eE][-+]?[0-9]{{1,3}})?|(?:0|[1-9][0-9]*)[eE][-+]?[0-9]{{1,3}})").fullmatch
 _words: dict[str, bool | None] = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _words |= {"null": None, "Null": None, "NULL": None, "~": None, "": None}
 
@@ -56,13 +58,13 @@ def load(path: str | File) -> Tree:
     try:
         raw = File(path).read_bytes()
     except OSError as error:
-        raise Misuse(f"the file cannot be read: {error.strerror}", code="MDM-0130", where=str(path)) from None
+        raise Misuse(f"the file cannot be read: {error.strerror}", code="MDM-0730", where=str(path)) from None
     if len(raw) > SIZE_MAX:
-        raise Misuse("the file is too large", code="MDM-0130", where=str(path), expected=f"at most {SIZE_MAX} bytes", found=str(len(raw)))
+        raise Misuse("the file is too large", code="MDM-0730", where=str(path), expected=f"at most {SIZE_MAX} bytes", found=str(len(raw)))
     try:
         return parse(raw.decode("utf-8-sig"), str(path))
     except UnicodeDecodeError as error:
-        raise Misuse("the file is not UTF-8", code="MDM-0130", where=str(path), found=f"byte {error.start}") from None
+        raise Misuse("the file is not UTF-8", code="MDM-0730", where=str(path), found=f"byte {error.start}") from None
 
 
 def load_as(path: str | File, kind: type[T], *, what: str = "this") -> T:
@@ -78,11 +80,11 @@ def parse(text: str, file: str = "<text>") -> Tree:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else file
-        raise Misuse(f"not YAML: {error.problem or 'it cannot be parsed'}", code="MDM-0131", where=place) from None
+        raise Misuse(f"not YAML: {error.problem or 'it cannot be parsed'}", code="MDM-0731", where=place) from None
     except (YAMLError, RecursionError, ValueError):
-        raise Misuse("not YAML", code="MDM-0131", where=file) from None
+        raise Misuse("not YAML", code="MDM-0731", where=file) from None
     if len(nodes) > 1:
-        raise Misuse("several documents in one file", code="MDM-0131", where=_place(tree, nodes[1]))
+        raise Misuse("several documents in one file", code="MDM-0731", where=_place(tree, nodes[1]))
     if nodes and nodes[0] is not None:
         tree.value = _value(nodes[0], (), tree)
     return tree
@@ -91,9 +93,9 @@ def parse(text: str, file: str = "<text>") -> Tree:
 def _value(node: Node, path: Path, tree: Tree) -> Any:
     tree._values[path] = (node.start_mark.line, node.start_mark.column)
     if node.anchor is not None:
-        raise Misuse("anchors and aliases are not read", code="MDM-0132", where=_place(tree, node), fix="write the value out")
+        raise Misuse("anchors and aliases are not read", code="MDM-0732", where=_place(tree, node), fix="write the value out")
     if len(path) > DEPTH_MAX:
-        raise Misuse(f"more than {DEPTH_MAX} levels", code="MDM-0132", where=_place(tree, node))
+        raise Misuse(f"more than {DEPTH_MAX} levels", code="MDM-0732", where=_place(tree, node))
     if isinstance(node, MappingNode):
         _plain_tag(node, "map", tree)
         return _mapping(node, path, tree)
@@ -108,12 +110,12 @@ def _mapping(node: MappingNode, path: Path, tree: Tree) -> dict[str, Any]:
     for key_node, inner in node.value:
         key = _scalar(key_node, tree) if isinstance(key_node, ScalarNode) else None
         if not isinstance(key, str):
-            raise Misuse("a key that is no text", code="MDM-0132", where=_place(tree, key_node), fix='put it in quotes: "on"')
+            raise Misuse("a key that is no text", code="MDM-0732", where=_place(tree, key_node), fix='put it in quotes: "on"')
         if key == "<<":
-            raise Misuse("merge keys are not read", code="MDM-0132", where=_place(tree, key_node), fix="write the values out")
+            raise Misuse("merge keys are not read", code="MDM-0732", where=_place(tree, key_node), fix="write the values out")
         if key in out:
             raise Misuse(
-                f"the key {key[:60]!r} is there twice", code="MDM-0133", where=_place(tree, key_node), why="one of the two would be lost"
+                f"the key {key[:60]!r} is there twice", code="MDM-0733", where=_place(tree, key_node), why="one of the two would be lost"
             )
         tree._keys[(*path, key)] = (key_node.start_mark.line, key_node.start_mark.column)
         out[key] = _value(inner, (*path, key), tree)
@@ -123,7 +125,7 @@ def _mapping(node: MappingNode, path: Path, tree: Tree) -> dict[str, Any]:
 def _scalar(node: ScalarNode, tree: Tree) -> Any:
     """YAML 1.2's core schema, without octal, hexadecimal, infinities and dates: those stay text."""
     if node.anchor is not None:
-        raise Misuse("anchors and aliases are not read", code="MDM-0132", where=_place(tree, node), fix="write the value out")
+        raise Misuse("anchors and aliases are not read", code="MDM-0732", where=_place(tree, node), fix="write the value out")
     text: str = node.value
     if node.style is not None:  # quoted or a block
         _plain_tag(node, "str", tree)
@@ -133,7 +135,7 @@ def _scalar(node: ScalarNode, tree: Tree) -> Any:
         return _words[text]
     if _ints(text):
         return int(text) if len(text) < 400 else text
-    return float(text) if _floats(text) else text
+    return float(text) if _floats(text) and isfinite(float(text)) else text
 
 
 def _plain_tag(node: Node, word: str, tree: Tree) -> None:
@@ -142,7 +144,7 @@ def _plain_tag(node: Node, word: str, tree: Tree) -> None:
     given = getattr(node, "ctag", None)
     explicit = given is not None and getattr(given, "handle", None) is not None
     if explicit or not tag.startswith("tag:yaml.org,2002:") or (word and tag != f"tag:yaml.org,2002:{word}"):
-        raise Misuse("tags are not read", code="MDM-0132", where=_place(tree, node), fix="leave the tag out")
+        raise Misuse("tags are not read", code="MDM-0732", where=_place(tree, node), fix="leave the tag out")
 
 
 def _place(tree: Tree, node: Node) -> str:

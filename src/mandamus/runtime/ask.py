@@ -90,8 +90,7 @@ async def proposal(s: Session, name: str, args: dict[str, Any], fault: str = "")
     if not fault:
         try:
             plain, _ = tool.validate(args)
-            canon(plain)
-            return e.Proposal(**common, args=plain, repeats=await s.repeats(spec.name, plain))
+            return e.Proposal(**common, args=plain, repeats=await s.repeats(spec.name, canon(plain)))
         except (msgspec.ValidationError, ValueError, TypeError):
             fault = "invalid_arguments"
     return e.Proposal(**common, args=args, fault="invalid_arguments" if fault not in ("duplicate_call",) else fault)

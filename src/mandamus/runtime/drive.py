@@ -6,9 +6,6 @@ the loop back to `due`, never forward.
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
 from mandamus.core.rules import due, wakes
 from mandamus.runtime import mail
 from mandamus.runtime.session import POLL_S, Session
@@ -20,17 +17,21 @@ async def drive(s: Session) -> None:
     s.carry = drive
     try:
         while True:
-            fresh = [x for x in due(s.run) if x not in s.flying and x.not_before <= s.env.time.now()]
+            now = s.env.time.now()
+            fresh = [x for x in due(s.run) if x.not_before <= now and x not in s.flying]
             if (s.urgent or any(x.leaves for x in fresh)) and not await s.save():
                 continue
+            if not s.flying and len(fresh) == 1 and not fresh[0].leaves:
+                s.take(await perform(s, fresh[0]))  # it stays in this process: no task, nothing to wait beside it
+                continue
             for effect in fresh:
-                s.flying[effect] = asyncio.create_task(perform(s, effect), name=type(effect).__name__)
+                s.launch(effect, perform(s, effect))
             if not await _take_next(s):
                 break
         if not await s.save():
             await drive(s)
     finally:
-        await _land(s)
+        await s.land()
 
 
 async def _take_next(s: Session) -> bool:
@@ -40,14 +41,12 @@ async def _take_next(s: Session) -> bool:
         return True
     if not s.flying:
         return await _wait(s)
-    s.bell = s.bell if s.bell and not s.bell.done() else asyncio.get_running_loop().create_future()
-    waiting: list[asyncio.Future[Any]] = [*s.flying.values(), s.bell]
-    done, _ = await asyncio.wait(waiting, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+    rang = await s.listen(POLL_S)
     if s.inbox:
         await _hear(s)
-    for effect in [x for x, task in s.flying.items() if task in done]:
-        s.take(s.flying.pop(effect).result())
-    if not done:
+    while s.landed:
+        s.take(s.flying.pop(s.landed.pop(0)).result())
+    if not rang:
         await mail.look(s)
     return True
 
@@ -79,13 +78,3 @@ async def _wait(s: Session) -> bool:
         return True
     s.take(mail.time_passed(s))
     return True
-
-
-async def _land(s: Session) -> None:
-    """Whatever ends the loop, nothing of it goes on behind its back."""
-    for task in s.flying.values():
-        task.cancel()
-    if s.flying:
-        await asyncio.gather(*s.flying.values(), return_exceptions=True)
-    s.flying.clear()
-

@@ -46,6 +46,7 @@ async def join(s: Session, items: list[Item]) -> list[str]:
     for item in items:
         message = await _message(s, item)
         s.messages.append(message)
+        s.replies += message.role == "assistant"
         s.tokens += _tokens(message.text) + sum(_tokens(str(c.arguments)) + 8 for c in message.calls) + 4
         if item.kind == "user":
             heard.append(message.text)
@@ -85,4 +86,5 @@ def prompt(s: Session) -> Prompt:
         tuple(s.messages),
         tuple(ToolView(t.name, t.description, t.input_schema) for t in s.bound.spec.tools),
         s.bound.spec.output_schema or None,
+        s.replies,
     )

@@ -143,7 +143,7 @@ async def recall(s: Session) -> None:
         await recall(earlier)
     earlier.transcript.close_turn()
     await prepare.join(earlier, earlier.transcript.items[earlier.joined :])
-    s.messages, s.tokens = list(earlier.messages), earlier.tokens
+    s.messages, s.tokens, s.replies = list(earlier.messages), earlier.tokens, earlier.replies
 
 
 async def give_back(s: Session) -> None:

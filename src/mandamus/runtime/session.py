@@ -6,7 +6,7 @@ The rule a newcomer would break: nothing unsaved is shown to anybody, and what a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -15,7 +15,6 @@ from mandamus.context.transcript import Mark, Transcript
 from mandamus.core import effects as e
 from mandamus.core import records as r
 from mandamus.core.accounts import AUTHORITY, Balance
-from mandamus.core.canonical import canon
 from mandamus.core.clock import Clock, rfc3339
 from mandamus.core.messages import Message
 from mandamus.core.payload import SALT, Payload, opened
@@ -53,10 +52,12 @@ class Session:
         self.values: dict[tuple[int, str], Any] = {}
         self.commits: dict[tuple[int, str], str] = {}
         self.messages: list[Message] = []
+        self.replies = 0
         self.joined = 0
         self.tokens = 0
         self.inbox: list[tuple[e.Input, asyncio.Future[None]]] = []
-        self.bell: asyncio.Future[None] | None = None
+        self.landed: list[e.Effect] = []
+        self.bell: asyncio.Future[bool] | None = None
         self.watching: list[Callable[[str, str, float | None], None]] = []
         self.proposed: dict[tuple[str, bytes], int] | None = {}
         self.tools_of: dict[int, str] = {}
@@ -82,11 +83,11 @@ class Session:
             self.fold_in(one.record, one.hash)
             self.unsaved.append(one)
             self.urgent = self.urgent or isinstance(one.record.fact, _URGENT) or _irreversible(self.run, one.record.fact)
-            for content in draft.body:
+            for content, payload in zip(draft.body, one.payloads, strict=True):
                 if content.part in _JOINED:
-                    self.values[(one.record.seq, content.part)] = content.value
-                if content.part == "args" and self.proposed is not None and one.record.seq in self.tools_of:
-                    self.proposed[(self.tools_of[one.record.seq], canon(content.value))] = one.record.seq
+                    self.values[(payload.seq, content.part)] = content.value
+                if content.part == "args" and self.proposed is not None and payload.seq in self.tools_of:
+                    self.proposed[(self.tools_of[payload.seq], payload.bytes[SALT:])] = payload.seq
 
     def fold_in(self, record: r.AnyRecord, hash: str) -> None:
         self.run = evolve(self.run, record, hash)
@@ -202,11 +203,47 @@ class Session:
                 if not future.done():
                     future.set_result(None)
 
+    # -- effects in flight -------------------------------------------------------------------------------------------------
+    def launch(self, effect: e.Effect, work: Coroutine[Any, Any, e.Input]) -> None:
+        task = asyncio.create_task(work, name=type(effect).__name__)
+        self.flying[effect] = task
+        task.add_done_callback(lambda _: self._landed(effect))
+
+    def _landed(self, effect: e.Effect) -> None:
+        self.landed.append(effect)
+        self.ring()
+
     def hand_in(self, given: e.Input, heard: asyncio.Future[None]) -> None:
         """From a running tool into the loop."""
         self.inbox.append((given, heard))
+        self.ring()
+
+    def ring(self, news: bool = True) -> None:
         if self.bell and not self.bell.done():
-            self.bell.set_result(None)
+            self.bell.set_result(news)
+
+    async def listen(self, seconds: float) -> bool:
+        """Wait until something landed or was handed in. False: nothing did, for so long."""
+        if self.landed or self.inbox:
+            return True
+        loop = asyncio.get_running_loop()
+        self.bell = loop.create_future()
+        timer = loop.call_later(seconds, self.ring, False)
+        try:
+            return await self.bell
+        finally:
+            timer.cancel()
+            self.bell = None
+
+    async def land(self) -> None:
+        """Whatever ended the loop, nothing of it goes on behind its back."""
+        tasks = list(self.flying.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self.flying.clear()
+        self.landed.clear()
 
     # -- payloads ------------------------------------------------------------------------------------------------------------
     async def value(self, seq: int, part: str) -> Any:
@@ -230,14 +267,15 @@ class Session:
         opened(payload, self.commits[(seq, part)])
         return payload.bytes[:SALT]
 
-    async def repeats(self, tool: str, args: Any) -> int | None:
-        """seq of an equal earlier proposal of this run. Plaintext is compared here; only the number is ever recorded."""
+    async def repeats(self, tool: str, args: bytes) -> int | None:
+        """seq of an equal earlier proposal of this run, by canonical arguments. Plaintext is compared here; only the number is ever recorded."""
         if self.proposed is None:
             self.proposed = {}
             async for p in self.env.ledger.payloads(self.run.id):
                 if p.part == "args" and p.seq in self.tools_of:
-                    self.proposed[(self.tools_of[p.seq], canon(opened(p, self.commits[(p.seq, "args")])))] = p.seq
-        return self.proposed.get((tool, canon(args)))
+                    opened(p, self.commits[(p.seq, "args")])
+                    self.proposed[(self.tools_of[p.seq], p.bytes[SALT:])] = p.seq
+        return self.proposed.get((tool, args))
 
     def clock(self) -> Clock:
         return self.env.clock(self.bound.spec.timezone, self.run.clock.now if self.run.clock else 0)

@@ -77,7 +77,7 @@ class CedarEngine:
         files = [*read.cedar, *((f"{place} (rule {name})", text) for name, place, text in rules.policies)]
         files += [("default: allow", _DEFAULT_ALLOW)] if default == "allow" else []
         if not files:
-            raise Misuse("no policy at all", code="MDM-0140", why="nothing would be permitted", fix="policies=[...]: a folder or a rule")
+            raise Misuse("no policy at all", code="MDM-0740", why="nothing would be permitted", fix="policies=[...]: a folder or a rule")
         notes, text = noted(files, rules.chains), "\n".join(body for _, body in files)
         schema = _schema(contracts, [x.id for x in rules.limits])
         _validate(text, schema, notes)
@@ -198,7 +198,7 @@ def _contracts(tools: Sequence[ToolSpec]) -> dict[str, Contract]:
     for spec in tools:
         if spec.name in out or spec.name in ("invoke", "handoff"):
             what = "two tools of one name" if spec.name in out else "a tool may not be named after a group of actions"
-            raise Misuse(what, code="MDM-0141", where=f"tool {spec.name}", why="policies could not tell them apart", fix="rename it")
+            raise Misuse(what, code="MDM-0741", where=f"tool {spec.name}", why="policies could not tell them apart", fix="rename it")
         out[spec.name] = Contract.of(spec)
     return out
 
@@ -233,7 +233,7 @@ def _validate(text: str, schema: dict[str, Any], notes: Sequence[Note]) -> None:
         note = notes[int(error.policy_id.removeprefix("policy"))] if error.policy_id else None
         raise Misuse(
             f"policy {note.id!r} does not fit the tools and facts" if note else "the policies cannot be parsed",
-            code="MDM-0142",
+            code="MDM-0742",
             where=note.place if note else "",
             found=error.error.replace(f"for policy `{error.policy_id}`, ", "") if note else error.error,
             why="a policy that cannot be typed may be skipped when it is needed",

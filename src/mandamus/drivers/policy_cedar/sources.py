@@ -78,14 +78,14 @@ def _read_path(path: Path, texts: Texts) -> None:
         _refuse_strays(files)
         wanted = [f for f in files if f.suffix == ".cedar" or f.name == "rules.yaml"]
         if not wanted:
-            raise Misuse("a folder without policies", code="MDM-0140", where=str(path), expected="*.cedar or rules.yaml")
+            raise Misuse("a folder without policies", code="MDM-0740", where=str(path), expected="*.cedar or rules.yaml")
         for file in wanted:
             _read_file(file, texts)
     elif path.is_file():
         _read_file(path, texts)
     else:
         raise Misuse(
-            "no such folder or file", code="MDM-0140", where=str(path), fix="policies are named by path, or written as {rule, params}"
+            "no such folder or file", code="MDM-0740", where=str(path), fix="policies are named by path, or written as {rule, params}"
         )
 
 
@@ -93,7 +93,7 @@ def _refuse_strays(files: list[Path]) -> None:
     """A rules file under another name would be forgotten in silence."""
     for file in files:
         if file.name != "rules.yaml" and re.fullmatch(r"rules?\.(ya?ml|json)|.*\.cedar\.\w+|rules?", file.name, re.IGNORECASE):
-            raise Misuse("this file would not be read", code="MDM-0140", where=str(file), fix="call it rules.yaml, or NAME.cedar")
+            raise Misuse("this file would not be read", code="MDM-0740", where=str(file), fix="call it rules.yaml, or NAME.cedar")
 
 
 def _read_file(file: Path, texts: Texts) -> None:
@@ -101,15 +101,15 @@ def _read_file(file: Path, texts: Texts) -> None:
         try:
             texts.cedar.append((str(file), file.read_text("utf-8")))
         except (OSError, UnicodeDecodeError):
-            raise Misuse("the file cannot be read as UTF-8", code="MDM-0140", where=str(file)) from None
+            raise Misuse("the file cannot be read as UTF-8", code="MDM-0740", where=str(file)) from None
     elif file.suffix in (".yaml", ".yml"):
         if texts.read_yaml is None:
             fix = "CedarEngine.load(..., read_yaml=mandamus.drivers.yaml_strict.load)"
-            raise Misuse("rules in YAML need a reader", code="MDM-0147", where=str(file), why="drivers do not know each other", fix=fix)
+            raise Misuse("rules in YAML need a reader", code="MDM-0747", where=str(file), why="drivers do not know each other", fix=fix)
         tree = texts.read_yaml(file)
         texts.rules.append(Source({} if tree.value is None else tree.value, tree))
     else:
-        raise Misuse("not a policy file", code="MDM-0140", where=str(file), expected=".cedar or .yaml")
+        raise Misuse("not a policy file", code="MDM-0740", where=str(file), expected=".cedar or .yaml")
 
 
 def noted(files: Sequence[tuple[str, str]], chains: dict[str, Chain]) -> list[Note]:
@@ -124,7 +124,7 @@ def noted(files: Sequence[tuple[str, str]], chains: dict[str, Chain]) -> list[No
     for note in notes:
         if note.id in seen:
             raise Misuse(
-                f"the id {note.id!r} is there twice", code="MDM-0144", where=note.place, found=f"also {seen[note.id]}", fix="rename one"
+                f"the id {note.id!r} is there twice", code="MDM-0744", where=note.place, found=f"also {seen[note.id]}", fix="rename one"
             )
         seen[note.id] = note.place
     return notes
@@ -147,10 +147,10 @@ def _parsed(file: str, text: str) -> list[dict[str, Any]]:
     try:
         document = json.loads(cedarpy.policies_to_json_str(text))
     except ValueError as error:
-        raise Misuse("not Cedar", code="MDM-0143", where=_broken_at(file, text), found=str(error)[:200]) from None
+        raise Misuse("not Cedar", code="MDM-0743", where=_broken_at(file, text), found=str(error)[:200]) from None
     if document["templates"]:
         raise Misuse(
-            "a template (?principal, ?resource) permits nothing by itself", code="MDM-0143", where=file, fix="write the policy out"
+            "a template (?principal, ?resource) permits nothing by itself", code="MDM-0743", where=file, fix="write the policy out"
         )
     policies: dict[str, Any] = document["staticPolicies"]
     return [policies[name] for name in sorted(policies, key=lambda n: int(n.removeprefix("policy")))]
@@ -175,7 +175,7 @@ def _note(body: dict[str, Any], place: str, chains: dict[str, Chain]) -> Note:
         _known_word(word, place)
     if not _id(said.get("id", "")):
         why = "records name the rules that decided, in letters, digits, . _ -"
-        raise Misuse("a policy without a usable @id", code="MDM-0144", where=place, why=why, fix='@id("pay.small")')
+        raise Misuse("a policy without a usable @id", code="MDM-0744", where=place, why=why, fix='@id("pay.small")')
     verdict = _verdict(body["effect"], said, place)
     note = Note(
         id=said["id"],
@@ -195,9 +195,9 @@ def _note(body: dict[str, Any], place: str, chains: dict[str, Chain]) -> Note:
 
 def _known_word(word: str, place: str) -> None:
     if word not in KNOWN:
-        raise Misuse(f"unknown annotation @{word}", code="MDM-0145", where=place, fix=did_you_mean(word, KNOWN))
+        raise Misuse(f"unknown annotation @{word}", code="MDM-0745", where=place, fix=did_you_mean(word, KNOWN))
     if word in _NOT_BUILT:
-        raise Misuse(f"@{word} is not enforced by this version", code="MDM-0145", where=place, why="it would promise what does not hold")
+        raise Misuse(f"@{word} is not enforced by this version", code="MDM-0745", where=place, why="it would promise what does not hold")
 
 
 def _verdict(effect: str, said: dict[str, str], place: str) -> Literal["allow", "deny", "escalate"]:
@@ -207,38 +207,38 @@ def _verdict(effect: str, said: dict[str, str], place: str) -> Literal["allow", 
         return own
     if word != "escalate" or effect != "forbid":
         fits = "allow" if effect == "permit" else "deny or escalate"
-        raise Misuse(f"@verdict({word[:20]!r}) on a {effect}", code="MDM-0145", where=place, expected=fits)
+        raise Misuse(f"@verdict({word[:20]!r}) on a {effect}", code="MDM-0745", where=place, expected=fits)
     return "escalate"
 
 
 def _approvals(said: dict[str, str], verdict: str, place: str) -> int:
     for word in ("approvals", "chain"):
         if word in said and verdict != "escalate":
-            raise Misuse(f'@{word} without @verdict("escalate")', code="MDM-0145", where=place, why="nobody would be asked")
+            raise Misuse(f'@{word} without @verdict("escalate")', code="MDM-0745", where=place, why="nobody would be asked")
     text = said.get("approvals", "1")
     if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= 100:
-        raise Misuse("@approvals is no number of people", code="MDM-0145", where=place, expected='"1" to "100"')
+        raise Misuse("@approvals is no number of people", code="MDM-0745", where=place, expected='"1" to "100"')
     return int(text)
 
 
 def _on_deny(said: dict[str, str], verdict: str, place: str) -> str:
     word = said.get("on_deny", "")
     if word not in ("", "feedback", "halt") or (word and verdict != "deny"):
-        raise Misuse("@on_deny", code="MDM-0145", where=place, expected='"feedback" or "halt", on a forbid that denies')
+        raise Misuse("@on_deny", code="MDM-0745", where=place, expected='"feedback" or "halt", on a forbid that denies')
     return word
 
 
 def _can_be_met(note: Note, chains: dict[str, Chain]) -> None:
     """An escalation that never looks at people would be asked for ever."""
     if note.chain not in chains and note.chain != DEFAULT_CHAIN.id:
-        raise Misuse(f"no chain {note.chain[:60]!r}", code="MDM-0124", where=note.place, fix=did_you_mean(note.chain, chains))
+        raise Misuse(f"no chain {note.chain[:60]!r}", code="MDM-0724", where=note.place, fix=did_you_mean(note.chain, chains))
     chains.setdefault(note.chain, DEFAULT_CHAIN)
     reads: Reads = set()
     read_by(note.conditions, reads)
     if not any(not path or path[0] == "people" for path, _ in reads):
         raise Misuse(
             f"policy {note.id!r} escalates and never looks at the answer",
-            code="MDM-0146",
+            code="MDM-0746",
             where=note.place,
             why="judged again with every vote, it would escalate again",
             fix=f'unless {{ context.people.met.contains("{note.chain}") }}',
