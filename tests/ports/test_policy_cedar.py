@@ -86,6 +86,38 @@ def test_only_the_facts_that_policies_read_are_sent() -> None:
     assert sent == {"amount": {"currency": "USD", "minor": 50_000}}
 
 
+ODD_READS = [
+    "context has amount && context.amount.minor > 10",
+    'context has amount && context["amount"]["minor"] > 10',
+    "context has amount.minor && context.amount.minor > 10",
+    "context has amount",
+    "context has nothing",
+    "context.args has to",
+    'context.args has "amount" && context.args.amount has decimals',
+    "context == context && context.run.turn == 1",
+    "context.people == context.people",
+    "[context.run, context.run].contains(context.run)",
+    "{x: context.clock}.x.hour > 9",
+    '(if context has amount then context.amount else {counterparty: "", currency: "", minor: 0}).minor > 10',
+    'context.people.met.containsAny(["a", "default"]) || context.context.user.roles.isEmpty()',
+    "context.principal.depth == principal.depth && context.action.safety == resource.safety",
+]
+
+
+@pytest.mark.parametrize("condition", ODD_READS)
+@pytest.mark.parametrize("effect", ["permit", "forbid"])
+def test_asking_with_the_read_facts_is_asking_with_all(tmp_path: Path, condition: str, effect: str) -> None:
+    text = f'@id("p") permit (principal, action, resource) when {{ {effect == "forbid" or "false"} }};\n'.replace("True", "true")
+    text += f'@id("x") {effect} (principal, action == Action::"pay", resource) when {{ {condition} }};'
+    engine = from_text(tmp_path, text)
+    whole = cedarpy.Schema.from_json_str(engine.book.texts["policy/schema.json"])
+    for question in (facts(), facts(minor=1), facts(met=("a",)), facts(turn=2), facts(at=replace(FRIDAY, hour=3))):
+        request = engine._request(question) | {"context": msgspec.json.encode(question).decode()}
+        full = cedarpy.is_authorized(request, text, engine._slice(question), whole)
+        assert full.diagnostics.errors == []
+        assert judged(engine, question).verdict == ("allow" if full.allowed else "deny")
+
+
 def test_check_passes_on_this_build_of_cedar(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(treasury().check())
     silent = cedarpy.AuthzResult({"decision": "Allow", "diagnostics": {"errors": [], "reason": ["policy0"]}})

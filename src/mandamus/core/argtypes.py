@@ -14,6 +14,7 @@ from msgspec import Struct
 from mandamus.core.canonical import INT_MAX
 
 _DEPTH_MAX = 16
+_PLAIN_DEPTH_MAX = 56  # canonical JSON takes 64 containers; the arguments stand in the envelope
 
 
 class Scalar(Struct, frozen=True):
@@ -98,7 +99,7 @@ def _misfit_record(value: Any, kind: Record, at: str) -> str:
 
 def _not_plain(value: Any, at: str, depth: int) -> str:
     kind = type(value)
-    if depth > 64:
+    if depth > _PLAIN_DEPTH_MAX:
         return f"{at} is nested too deep"
     if kind is dict:
         if any(type(key) is not str for key in value):

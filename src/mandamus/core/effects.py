@@ -100,6 +100,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     pin: str = ""
     fault: str = ""
     repeats: int | None = None
+    secret: bytes = b""
 
 
 class Reply(Struct, frozen=True, kw_only=True):
@@ -252,4 +253,8 @@ class Closing(Struct, frozen=True, kw_only=True):
     """The answer to Seal: the run may close now."""
 
 
-Input = Prepared | Reply | ModelLost | Judgement | Outcome | Steps | Use | Mail | Time | Closing
+class Nothing(Struct, frozen=True, kw_only=True):
+    """No answer yet; no fact follows."""
+
+
+Input = Prepared | Reply | ModelLost | Judgement | Outcome | Steps | Use | Mail | Time | Closing | Nothing

@@ -44,7 +44,8 @@ def due(run: Run) -> list[e.Effect]:
             return [e.AskModel(turn=run.turn, attempt=run.attempt)]
         case "answered" | "stopping":
             return [e.Seal(ended=False)]
-    raise AssertionError(run.stage)
+        case _:
+            raise AssertionError(run.stage)
 
 
 def _acting(run: Run, actions: list[Action]) -> list[e.Effect]:
@@ -186,7 +187,7 @@ def _proposal(run: Run, p: e.Proposal, id: str, by: Any, parent: str = "", repla
         action=id, by=by, call=id, effect=p.effect, fault=p.fault or UNSET, kind=p.kind, parent=parent or UNSET, pin=p.pin or UNSET,
         repeats=UNSET if p.repeats is None else p.repeats, replaces=replaces or UNSET, safety=p.safety, tool=p.tool,
     )  # fmt: skip
-    return _draft(run, fact, Content("args", p.args, p.data))
+    return _draft(run, fact, Content("args", p.args, p.data, secret=p.secret))
 
 
 _FATAL = {"auth": "model_auth", "bad_request": "model_request", "fault": "model_driver"}
@@ -216,7 +217,7 @@ def _judgement(run: Run, given: e.Judgement) -> list[Draft]:
     if run.life != "running" or given.seq != run.seq:
         return []
     out: list[Draft] = []
-    if run.clock and given.clock.now - run.clock.now > CLOCK_AGE:
+    if run.clock is None or given.clock.now > run.clock.now:
         out.append(_draft(run, r.TimePassed(clock=given.clock, source="worker")))
     judged = {v.action for v in given.verdicts}
     waits = any(v.verdict == "escalate" and v.about == "start" for v in given.verdicts) or any(
@@ -322,7 +323,8 @@ def _settled(run: Run, action: Action, v: e.Verdict) -> list[Draft]:
             return [_ended(run, action, "done", "people", tuple(action.reserves))]
         case "abandon":
             return [_ended(run, action, "unknown", "people", freed(action))]
-    return [_judged(run, action, v), *([_start(run, action, v)] if v.verdict == "allow" else [])]
+        case _:
+            return [_judged(run, action, v), *([_start(run, action, v)] if v.verdict == "allow" else [])]
 
 
 # -- outcome -----------------------------------------------------------------------------------------------------------------
@@ -396,7 +398,8 @@ def _mail(run: Run, given: e.Mail) -> list[Draft]:
             return [_draft(run, r.MessageReceived(clock=given.clock, mail=given.ref, principal=given.principal), Content("text", given.value))]
         case "vote":
             return _vote(run, given)
-    raise AssertionError(given.kind)
+        case "refused":
+            raise AssertionError("a refused message has a reason")
 
 
 def _why_not(run: Run, given: e.Mail) -> str:
@@ -479,4 +482,5 @@ _DECIDE: dict[type, Callable[[Run, Any], list[Draft]]] = {
     e.Mail: _mail,
     e.Time: _time,
     e.Closing: _closing,
+    e.Nothing: lambda run, given: [],
 }

@@ -222,8 +222,8 @@ def _opened(run: Run, record: Record[Any], fact: r.RunOpened) -> Run:
 
 @_on(r.RunOwned)
 def _owned(run: Run, record: Record[Any], fact: r.RunOwned) -> Run:
-    """A takeover doubts everything that was started, and lifts a halt: whoever resumes has seen its cause."""
-    actions = {i: replace(a, state="doubted", cause="lost", retry_at=0) if a.state == "started" else a for i, a in run.actions.items()}
+    """A takeover doubts everything that was started, but for what a child run answers, and lifts a halt: whoever resumes has seen its cause."""
+    actions = {i: replace(a, state="doubted", cause="lost", retry_at=0) if a.state == "started" and not a.child else a for i, a in run.actions.items()}
     life = "running" if run.life == "halted" else run.life
     spent = replace(run.spent, denials=0) if run.life == "halted" else run.spent
     stage = "failed" if run.stage == "asking" else run.stage

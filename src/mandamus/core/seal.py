@@ -25,6 +25,7 @@ class Content(Struct, frozen=True, gc=False):
     class_: str = "business"
     media: str = "application/json"
     subject: str | UnsetType = UNSET
+    secret: bytes = b""  # S, when it was drawn earlier and signed for; else a fresh one
 
 
 class Draft(Struct, frozen=True, gc=False):
@@ -65,7 +66,7 @@ def _seal(draft: Draft, at: Position, claim: str, salts: Iterator[bytes]) -> Sea
     parts: list[BodyPart] = []
     payloads: list[Payload] = []
     for content in draft.body:
-        secret, value = next(salts), canon(content.value)
+        secret, value = content.secret or next(salts), canon(content.value)
         assert len(secret) == SALT
         parts.append(BodyPart(class_=content.class_, commit=commit(secret, value), media=content.media, part=content.part, subject=content.subject))
         payloads.append(Payload(at.run, at.seq + 1, content.part, secret + value))

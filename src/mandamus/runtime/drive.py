@@ -6,7 +6,10 @@ the loop back to `due`, never forward.
 
 from __future__ import annotations
 
+from mandamus.core.records import RunHalted
 from mandamus.core.rules import due, wakes
+from mandamus.core.seal import Draft
+from mandamus.errors import EngineFault, ProofError, Unavailable
 from mandamus.runtime import mail
 from mandamus.runtime.session import POLL_S, Session
 from mandamus.runtime.world import perform
@@ -16,22 +19,46 @@ async def drive(s: Session) -> None:
     """Carry a run as far as it goes now: to its end, to a halt, or to where only people or time can move it."""
     s.carry = drive
     try:
-        while True:
-            now = s.env.time.now()
-            fresh = [x for x in due(s.run) if x.not_before <= now and x not in s.flying]
-            if (s.urgent or any(x.leaves for x in fresh)) and not await s.save():
-                continue
-            if not s.flying and len(fresh) == 1 and not fresh[0].leaves:
-                s.take(await perform(s, fresh[0]))  # it stays in this process: no task, nothing to wait beside it
-                continue
-            for effect in fresh:
-                s.launch(effect, perform(s, effect))
-            if not await _take_next(s):
-                break
-        if not await s.save():
-            await drive(s)
+        while await _round(s) or not await _settled(s):
+            pass
+    except (ProofError, EngineFault) as fault:
+        await _halt(s, fault)
+        raise
     finally:
         await s.land()
+
+
+async def _round(s: Session) -> bool:
+    """Start what is due, take what comes. False: nothing will come by itself."""
+    now = s.env.time.now()
+    fresh = [x for x in due(s.run) if x.not_before <= now and x not in s.flying and x not in s.parked]
+    if (s.urgent or any(x.leaves for x in fresh)) and not await s.save():
+        return True
+    if not s.flying and len(fresh) == 1 and not fresh[0].leaves:
+        s.take(await perform(s, fresh[0]))  # it stays in this process: no task, nothing to wait beside it
+        return True
+    for effect in fresh:
+        s.launch(effect, perform(s, effect))
+    return await _take_next(s)
+
+
+async def _settled(s: Session) -> bool:
+    """Everything is saved, and nobody wrote to us meanwhile."""
+    if not await s.save():
+        return False
+    if s.head and s.head.mail > s.run.cursor:
+        await mail.drain(s)
+        return False
+    return True
+
+
+async def _halt(s: Session, fault: ProofError | EngineFault) -> None:
+    """A broken payload or an engine that broke its promise: the run halts where it is. A ledger that is gone ends the process instead."""
+    if isinstance(fault, Unavailable) or s.run.life != "running":
+        return
+    code = "proof" if isinstance(fault, ProofError) else "engine_fault"
+    s.record([Draft(RunHalted(cause="engine", code=code), s.run.turn)])
+    await s.save()
 
 
 async def _take_next(s: Session) -> bool:

@@ -30,13 +30,13 @@ BACKOFF_CAP_MS = 60_000
 READABLE_MAX = 256 * 1024
 
 
-async def perform(s: Session, effect: e.Execute) -> e.Outcome:
+async def perform(s: Session, effect: e.Execute) -> e.Input:
     action = s.run.actions[effect.action]
     tool = s.bound.tools[action.tool]
     plain = await s.value(action.seq, "args")
     _, values = tool.validate(plain)
     if tool.spec.kind == "handoff":
-        return await handoff.perform(s, action, tool, plain)
+        return await handoff.perform(s, action, tool, plain, effect)
     ctx = Ctx(s, action, values)
     try:
         async with asyncio.timeout(tool.spec.timeout_ms / 1000):

@@ -21,7 +21,7 @@ from mandamus.tool import Tool
 DEPTH_MAX = 4
 
 
-async def perform(s: Session, action: Action, tool: Tool, args: dict[str, Any]) -> e.Outcome:
+async def perform(s: Session, action: Action, tool: Tool, args: dict[str, Any], effect: e.Execute) -> e.Input:
     bound = s.bound.children[tool.spec.agent]
     if s.run.genesis.depth + 1 > DEPTH_MAX:
         return e.Outcome(action=action.id, attempt=action.attempt, kind="failed", code="too_deep", via="child")
@@ -35,7 +35,7 @@ async def perform(s: Session, action: Action, tool: Tool, args: dict[str, Any]) 
         assert s.carry is not None
         child.carry = s.carry
         await s.carry(child)
-        return await _result(child, action)
+        return await _result(s, child, action, effect)
     finally:
         await recover.give_back(child)
 
@@ -45,12 +45,12 @@ def _may(run: Run, tool: str) -> bool:
     return grant is UNSET or tool in grant.tools
 
 
-async def _result(child: Session, action: Action) -> e.Outcome:
+async def _result(s: Session, child: Session, action: Action, effect: e.Execute) -> e.Input:
     run = child.run
     if run.life == "sealed" and run.end == "completed":
         reply = await child.value(run.answer, "reply")
         return e.Outcome(action=action.id, attempt=action.attempt, kind="done", via="child", value=reply["text"], output="valid")
     if run.life == "sealed":
         return e.Outcome(action=action.id, attempt=action.attempt, kind="failed", code=f"child_{run.end}", via="child")
-    wait = child.env.time.now() + 1_000_000
-    return e.Outcome(action=action.id, attempt=action.attempt, kind="doubt", cause="unclear", retry_at=wait, via="child")
+    s.parked.add(effect)  # the child waits, and so does this action, until the next owner looks
+    return e.Nothing()

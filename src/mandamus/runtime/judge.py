@@ -21,7 +21,7 @@ from mandamus.core.definition import ToolSpec
 from mandamus.core.digests import action_digest, operation_id
 from mandamus.core.payload import card_digest
 from mandamus.core.records import Ask, Issued, Reserve
-from mandamus.core.rules import RECONCILE_TRIES
+from mandamus.core.rules import CLOCK_AGE, RECONCILE_TRIES
 from mandamus.core.run import Action, Run, Waiting, decision_of, ripe
 from mandamus.proof import ballot as ballots
 from mandamus.runtime.env import ulid
@@ -39,10 +39,17 @@ class Batch:
 
 
 async def perform(s: Session, effect: e.Judge) -> e.Judgement:
-    batch = Batch(s, s.clock())
+    s.balances.clear()
+    batch = Batch(s, policy_clock(s))
     s.authority = s.env.log.authority
     verdicts = [await _one(batch, batch.run.actions[id]) for id in effect.actions]
     return e.Judgement(seq=effect.seq, clock=batch.clock, verdicts=tuple(verdicts))
+
+
+def policy_clock(s: Session) -> Clock:
+    """Policy's clock is the newest recorded one, so that replay sees the same; an old one is refreshed, and that is recorded."""
+    now, known = s.clock(), s.run.clock
+    return now if known is None or now.now - known.now > CLOCK_AGE else known
 
 
 async def _one(b: Batch, action: Action) -> e.Verdict:

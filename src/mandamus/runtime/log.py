@@ -69,6 +69,7 @@ class LogBook:
         self.authority = 0
         self._standing: list[tuple[int, bytes]] = []
         self._withdrawn: set[str] = set()
+        self.policies: dict[str, str] = {}
         self._stops: list[r.StopRequested] = []
 
     async def open(self, origin: str, keys: Sequence[r.NamedKey], clock: Clock) -> None:
@@ -114,6 +115,8 @@ class LogBook:
                 self._standing.append((record.seq, canon(opened(payload, part.commit))))
             case r.VoteWithdrawn() as fact:
                 self._withdrawn.add(fact.ballot)
+            case r.PolicyChanged() as fact:
+                self.policies[fact.agent] = fact.new
             case r.StopRequested() as fact:
                 self._stops.append(fact)
             case _:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
 from mandamus.core import effects as e
 from mandamus.core import facts as f
-from mandamus.core.canonical import parse
+from mandamus.core.canonical import canon, parse
+from mandamus.core.payload import SALT, commit
 from mandamus.core.records import MailRef
 from mandamus.core.run import Action
 from mandamus.errors import ProofError
 from mandamus.proof import ballot as ballots
 from mandamus.proof import mail as post
+from mandamus.proof.keys import unb64
 from mandamus.runtime import ask
 from mandamus.runtime.session import Session
 
@@ -86,8 +89,10 @@ async def _vote(s: Session, ref: MailRef, message: post.Vote) -> e.Mail:
         return _refused(s, ref, reason or "not_waiting", {"kind": "vote", "principal": principal})
     tier = _tier(s, action)
     modified = None
-    if ballot.decision == "modify" and message.args is not UNSET:
-        modified = await ask.proposal(s, action.tool, message.args)
+    if ballot.decision == "modify":
+        modified = await _modified(s, action, message, ballot)
+        if modified is None:
+            return _refused(s, ref, "forged", {"kind": "vote", "principal": principal})
     assert action.request is not None
     return e.Mail(
         ref=ref, clock=s.clock(), kind="vote", principal=principal, action=action.id, request=action.request.id,
@@ -95,6 +100,19 @@ async def _vote(s: Session, ref: MailRef, message: post.Vote) -> e.Mail:
         ballot=ballots.ballot_digest(ballot), value=parse(message.envelope.encode()), veto=ballot.decision == "reject" and _holds(s, principal, tier.veto),
         card=None if message.card is UNSET else message.card, modified=modified,
     )  # fmt: skip
+
+
+async def _modified(s: Session, action: Action, message: post.Vote, ballot: ballots.Ballot) -> e.Proposal | None:
+    """The new arguments, if they are the ones whose commitment was signed. They are judged like any other proposal."""
+    if message.args is UNSET or message.secret is UNSET:
+        return None
+    try:
+        secret = unb64(message.secret)
+        if len(secret) != SALT or commit(secret, canon(message.args)) != ballot.args:
+            return None
+    except ValueError:
+        return None
+    return msgspec.structs.replace(await ask.proposal(s, action.tool, message.args), secret=secret)
 
 
 def _why_not(s: Session, action: Action | None, principal: str, ballot: ballots.Ballot) -> str:

@@ -57,6 +57,7 @@ class Session:
         self.tokens = 0
         self.inbox: list[tuple[e.Input, asyncio.Future[None]]] = []
         self.landed: list[e.Effect] = []
+        self.parked: set[e.Effect] = set()
         self.bell: asyncio.Future[bool] | None = None
         self.watching: list[Callable[[str, str, float | None], None]] = []
         self.proposed: dict[tuple[str, bytes], int] | None = {}

@@ -11,12 +11,16 @@ import msgspec
 from msgspec import UNSET
 
 from mandamus.core import records as r
+from mandamus.core.canonical import accept
 from mandamus.core.duties import reasons
 from mandamus.core.seal import Content, Draft, Sealed
 from mandamus.errors import EngineFault, RunRefused
+from mandamus.proof import authority, dsse
+from mandamus.proof.keys import parse_vkey
 from mandamus.runtime.env import Bound, Env
 from mandamus.runtime.recover import ISOLATION
 
+STATEMENT_LIFE = 60_000_000
 _said: set[tuple[str, str]] = set()
 
 
@@ -30,6 +34,7 @@ async def may_start(env: Env, bound: Bound, resumes: str = "") -> None:
     found = reasons(bound.spec, bound.book, tier=env.tier, isolation=ISOLATION, approvers=people, roles=trust.roles)
     if not found:
         env.home.keep_policy(bound.book.digest, bound.book.texts)
+        await _policy_in_force(env, bound)
         return
     fact = r.RunRefused(
         agent=bound.spec.name, clock=env.clock(bound.spec.timezone), codes=tuple(x.code for x in found), run=resumes or UNSET
@@ -37,6 +42,19 @@ async def may_start(env: Env, bound: Bound, resumes: str = "") -> None:
     await env.log.append([Draft(fact, 0, (Content("diagnosis", [msgspec.to_builtins(x) for x in found]),))])
     lines = "; ".join(f"{x.code}: {x.what}" + (f" ({x.articles})" if x.articles else "") for x in found)
     raise RunRefused(f"the run may not start: {lines}", found, code="MDM-0310", fix="; ".join(x.fix for x in found))
+
+
+async def _policy_in_force(env: Env, bound: Bound) -> None:
+    """A policy other than the last one of this agent stands on chain `log` before it judges: votes and allowances name the old one."""
+    old = env.log.policies.get(bound.spec.name, "")
+    if old == bound.book.digest:
+        return
+    clock = env.clock(bound.spec.timezone)
+    fact = r.PolicyChanged(agent=bound.spec.name, clock=clock, new=bound.book.digest, old=old)
+    signer = env.home.signer("administrator")
+    said = authority.statement(fact, expires=clock.now + STATEMENT_LIFE, nonce=env.time.entropy(16).hex(), origin=env.origin)
+    envelope = dsse.sign(authority.PAYLOAD_TYPE, said, [(parse_vkey(signer.vkey).id, signer.sign)])
+    await env.log.append([Draft(fact, 0, (Content("statement", accept(envelope)),))], raises=True)
 
 
 def say_once(env: Env, agent: Any) -> None:

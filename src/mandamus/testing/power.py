@@ -29,19 +29,27 @@ class PowerCut(BaseException):
 
 
 class Power:
-    """Counts places; at number `cut` (from 0) the power goes. `trace` names the places passed."""
+    """Counts places. `cuts[0]` is the number of the first place (from 0) at which it goes; each later number counts from the cut before.
 
-    def __init__(self, cut: int | None = None) -> None:
-        self.cut, self.on = cut, True
-        self.trace: list[str] = []
+    `trace` names the places passed, over all processes of a life; `next()` is the switch of the next process.
+    """
+
+    def __init__(self, cuts: tuple[int, ...] = (), trace: list[str] | None = None, base: int = 0) -> None:
+        self.cuts, self.on, self.base = cuts, True, base
+        self.trace: list[str] = [] if trace is None else trace
 
     def place(self, name: str) -> None:
         if not self.on:
             raise PowerCut(name)
         self.trace.append(name)
-        if self.cut is not None and len(self.trace) > self.cut:
+        if self.cuts and len(self.trace) - self.base > self.cuts[0]:
             self.on = False
             raise PowerCut(name)
+
+    def next(self) -> Power:
+        if self.on:
+            return Power(self.cuts, self.trace, self.base)
+        return Power(self.cuts[1:], self.trace, len(self.trace))
 
 
 class StepTime:

@@ -1,0 +1,84 @@
+"""The whole map of the command line as data: verbs, nouns, aliases, one line each, and where each command lives.
+
+The rule a newcomer would break: nothing is imported here. `mandamus --help` and completion cost no more than this table; a verb
+stands in it only when its module does.
+"""
+
+from __future__ import annotations
+
+# verb: (module:command, one line)
+VERBS: dict[str, tuple[str, str]] = {
+    "run": ("run:run", "Start an agent and carry its run as far as it goes."),
+    "resume": ("run:resume", "Take a run over and carry it on."),
+    "cancel": ("stop:cancel", "Ask a run to stop, by a signed request."),
+    "runs": ("runs:runs", "List the runs of a ledger."),
+    "show": ("runs:show", "One run: its state, whose turn it is, its events."),
+    "why": ("why:why", "Why an action was allowed, refused or held."),
+    "inbox": ("inbox:inbox", "What waits for people."),
+    "approve": ("vote:approve", "Read the card of a waiting action and sign it."),
+    "reject": ("vote:reject", "Sign a no to a waiting action."),
+    "settle": ("vote:settle", "Say what became of an action that nobody knows about."),
+    "bundle": ("bundle:bundle", "Write the signed proof of a run into a file."),
+    "verify": ("bundle:verify", "Check a bundle offline, against your trust file."),
+    "doctor": ("doctor:doctor", "Check ledger, keys, policies and clock; each finding has its fix."),
+    "help": ("helping:help_", "Explain an error code."),
+    "completion": ("helping:completion", "Print the completion script of a shell."),
+}
+
+# noun: (one line, {verb: (module:command, one line)})
+NOUNS: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
+    "allowance": (
+        "Standing votes: what may happen without asking again.",
+        {
+            "grant": ("allowance:grant", "Sign a standing vote for calls of one tool."),
+            "list": ("allowance:list_", "Allowances with what is left of them."),
+            "withdraw": ("allowance:withdraw", "End an allowance, at once."),
+        },
+    ),
+    "key": (
+        "Key files and the trust file of a ledger.",
+        {
+            "new": ("key:new", "Make a key file of your own."),
+            "enroll": ("key:enroll", "Let a key vote as a principal of this ledger."),
+            "trust": ("key:trust", "Print the trust file that an auditor needs."),
+            "list": ("key:list_", "Keys and approvers of this ledger."),
+        },
+    ),
+}
+
+# The seeds' words for ours; the longest match wins.
+ALIASES: dict[str, str] = {
+    "inspect": "show",
+    "health": "doctor",
+    "verify-bundle": "verify",
+    "audit verify": "verify",
+    "refuse": "reject",
+}
+
+# One table for every verb (ARCHITECTURE, section 4).
+EXITS: dict[int, str] = {
+    0: "done",
+    1: "failed, broken",
+    2: "usage, no trust root, nothing to verify",
+    3: "refused",
+    4: "not finished",
+    5: "halted, in doubt, cannot check",
+    130: "interrupted",
+}
+
+
+def words() -> list[str]:
+    """Everything that may stand first on the line."""
+    return [*VERBS, *NOUNS, *(alias.partition(" ")[0] for alias in ALIASES)]
+
+
+def page() -> str:
+    """The text of `mandamus --help`, from the table alone."""
+    width = max(len(name) for name in [*VERBS, *NOUNS]) + 2
+    rows = ["Usage: mandamus VERB [OPTIONS] ...", "", "Let an agent act, and prove what it did.", "", "Verbs:"]
+    rows += [f"  {name.ljust(width)}{line}" for name, (_, line) in VERBS.items()]
+    rows += ["", "Administer:"]
+    rows += [f"  {name.ljust(width)}{line} ({', '.join(verbs)})" for name, (line, verbs) in NOUNS.items()]
+    rows += ["", "Common options of every verb: --json -q -v --debug --no-input --ledger URI --help"]
+    rows += ["Exit codes: " + " | ".join(f"{code} {what}" for code, what in EXITS.items())]
+    return "\n".join(rows)
