@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from mandamus.core import records as r
 from mandamus.core.canonical import canon, parse
@@ -40,6 +42,7 @@ from tests.samples import (
 )  # fmt: skip
 
 replace = msgspec.structs.replace
+WHOLE = story().bundle()
 
 
 def caught(raw: bytes, *words: str, roots: Any = None, code: int = 1) -> Report:
@@ -523,6 +526,38 @@ def test_attack_54_bombs_are_refused_before_they_are_parsed() -> None:
     fat["signatures"] = fat["signatures"] * 10_000
     caught(raw.replace(lines["dsse"][0], canon(fat)), "line 2")
     caught(raw.replace(b'["record",19]', b'["record",1000000000]'), "line 1")
+
+
+@given(st.data())
+def test_a_signer_without_conscience_cannot_crash_a_verifier(data: st.DataObject) -> None:
+    """Any field of any record, changed, relinked and signed: a verdict, never an exception, and never PROVEN."""
+    lines = sections(WHOLE)
+    index = data.draw(st.integers(0, len(lines["record"]) - 1))
+    record: Any = r.decode(lines["record"][index])
+    name = data.draw(st.sampled_from(record.fact.__struct_fields__))
+    old = getattr(record.fact, name)
+    new = data.draw(st.sampled_from(other(old)))
+    assume(new != old)
+    lines["record"][index] = r.encode(replace(record, fact=replace(record.fact, **{name: new})))
+    lines["record"] = relinked(lines["record"])
+    report = verify(insider(lines), trust())
+    assert report.exit_code in (1, 5)
+
+
+def other(value: Any) -> list[Any]:
+    """Values of the same type that a record could hold as well."""
+    match value:
+        case bool():
+            return [not value]
+        case int():
+            return [0 if value else 1, 2**53 - 1, -1]
+        case str():
+            return ["" if value else "x", value + "0", "9.9"]
+        case tuple():
+            return [(), (0,), (10**6, -1)] if value and isinstance(value[0], int) else [()]
+        case None | msgspec.UNSET:
+            return [msgspec.UNSET]
+    return [value]
 
 
 def test_attack_54_a_record_of_a_megabyte() -> None:

@@ -101,6 +101,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     fault: str = ""
     repeats: int | None = None
     secret: bytes = b""
+    raw: bytes = b""
 
 
 class Reply(Struct, frozen=True, kw_only=True):
@@ -109,6 +110,7 @@ class Reply(Struct, frozen=True, kw_only=True):
     turn: int
     attempt: int
     value: Any
+    raw: bytes
     model: str
     stop: str
     usage: Usage
@@ -155,7 +157,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     engine: str
     bundle: str
     authority: int
-    facts: Any
+    facts: bytes
     decision: Any
     settle: Literal["", "done", "again", "abandon"] = ""
     terminate: bool = False
@@ -186,6 +188,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     kind: Literal["done", "failed", "doubt", "absent", "unclear"]
     via: Literal["tool", "reconciled", "child"] = "tool"
     value: Any = None
+    raw: bytes = b""
     output: Literal["valid", "invalid", "oversize", "none"] = "none"
     code: str = ""
     cause: Literal["fault", "timeout", "lost", "stopped", "unclear"] = "fault"

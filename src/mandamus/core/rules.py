@@ -76,27 +76,23 @@ def _acting(run: Run, actions: list[Action]) -> list[e.Effect]:
     return out
 
 
-def wakes(run: Run) -> int | None:
-    """When somebody must look again: 0 = now, an instant, or None = only mail wakes it (DURABILITY, section 2, rule 6)."""
+def wakes(run: Run) -> tuple[int | None, str]:
+    """When somebody must look again, and what the run waits for (DURABILITY, section 2, rule 6).
+
+    0 = now, an instant, or None = only mail wakes it; the word stands in the head row: running halted completed failed cancelled
+    people time child.
+    """
     effects = due(run)
-    if any(not x.not_before for x in effects):
-        return 0
-    times = [x.not_before for x in effects]
-    if run.life == "running":
-        times += [min(a.request.until, a.request.expires) for a in run.open_actions if a.request and not ripe(a.request)]
-    return min(times) if times else None
-
-
-def waits_for(run: Run) -> str:
-    """In a word, for people and for the head row: running, halted, completed, failed, cancelled, people, time."""
-    if run.life in ("halted", "new"):
-        return run.life
     if run.life in ENDED:
-        return run.end
-    if any(a.request and not ripe(a.request) for a in run.open_actions):
-        return "people"
-    at = wakes(run)
-    return "running" if at == 0 else "time"
+        return (0 if effects else None), run.end
+    if run.life != "running":
+        return None, run.life
+    times = [x.not_before for x in effects]
+    if 0 in times:
+        return 0, "running"
+    asked = [a.request for a in run.open_actions if a.request and not ripe(a.request)]
+    times += [min(q.until, q.expires) for q in asked]
+    return (min(times) if times else None), "people" if asked else "time"
 
 
 # -- decide ------------------------------------------------------------------------------------------------------------------
@@ -171,7 +167,7 @@ def _reply(run: Run, given: e.Reply) -> list[Draft]:
         raise NotDue("reply")
     n = len(given.proposals)
     fact = r.ModelReplied(attempt=given.attempt, calls=n, model=given.model, stop=given.stop, usage=given.usage)
-    out = [_draft(run, fact, Content("reply", given.value))]
+    out = [_draft(run, fact, Content("reply", given.value, raw=given.raw))]
     out += _checks(run, given.checks)
     if halt := _blocked(run, given.checks):
         return out + halt
@@ -187,7 +183,7 @@ def _proposal(run: Run, p: e.Proposal, id: str, by: Any, parent: str = "", repla
         action=id, by=by, call=id, effect=p.effect, fault=p.fault or UNSET, kind=p.kind, parent=parent or UNSET, pin=p.pin or UNSET,
         repeats=UNSET if p.repeats is None else p.repeats, replaces=replaces or UNSET, safety=p.safety, tool=p.tool,
     )  # fmt: skip
-    return _draft(run, fact, Content("args", p.args, p.data, secret=p.secret))
+    return _draft(run, fact, Content("args", p.args, p.data, secret=p.secret, raw=p.raw))
 
 
 _FATAL = {"auth": "model_auth", "bad_request": "model_request", "fault": "model_driver"}
@@ -275,7 +271,7 @@ def _judged(run: Run, action: Action, v: e.Verdict) -> Draft:
         action=v.action, asks=v.asks or UNSET, attempt=action.attempt + 1, authority=v.authority, bundle=v.bundle, code=v.code or UNSET,
         determining=v.determining, engine=v.engine, layers=v.layers, verdict=v.verdict,
     )  # fmt: skip
-    return _draft(run, fact, Content("facts", v.facts), Content("decision", v.decision))
+    return _draft(run, fact, Content("facts", None, raw=v.facts), Content("decision", v.decision))
 
 
 def _start(run: Run, action: Action, v: e.Verdict) -> Draft:
@@ -346,7 +342,7 @@ def _ended_or_doubted(run: Run, action: Action, given: e.Outcome) -> list[Draft]
             fact = r.ActionEnded(
                 action=action.id, attempt=action.attempt, code=given.code or UNSET, output=given.output, result="done", spends=spends, via=given.via
             )
-            return [_draft(run, fact, *((Content("output", given.value, given.data),) if given.output in ("valid", "invalid") else ()))]
+            return [_draft(run, fact, *((Content("output", given.value, given.data, raw=given.raw),) if given.output in ("valid", "invalid") else ()))]
         case "failed" | "absent":
             fact = r.ActionEnded(
                 action=action.id, attempt=action.attempt, code=given.code or UNSET, output="none", result="failed", retry_at=retry,

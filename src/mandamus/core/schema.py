@@ -22,4 +22,9 @@ def _resolved(node: Any, defs: dict[str, Any], depth: int) -> Any:
         return node
     if "$ref" in node:
         return _resolved(defs[node["$ref"].rsplit("/", 1)[1]], defs, depth + 1)
-    return {k: _resolved(v, defs, depth + 1) for k, v in node.items() if k not in ("$defs", "title")}
+    return {k: _named(v, defs, depth + 1) if k == "properties" else _resolved(v, defs, depth + 1) for k, v in node.items() if k not in ("$defs", "title")}
+
+
+def _named(properties: dict[str, Any], defs: dict[str, Any], depth: int) -> dict[str, Any]:
+    """Names of properties are the user's words, not the schema's: an argument may be called `title`."""
+    return {name: _resolved(node, defs, depth + 1) for name, node in properties.items()}

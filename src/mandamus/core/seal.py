@@ -12,13 +12,13 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from mandamus.core.canonical import canon
-from mandamus.core.payload import SALT, Payload, commit
+from mandamus.core.payload import Payload, commit
 from mandamus.core.records import RECORD_BYTES_MAX, Actor, AnyRecord, BodyPart, Fact, Record, encode, event_hash
 from mandamus.errors import Misuse
 
 
 class Content(Struct, frozen=True, gc=False):
-    """The value of one body part, before it is salted."""
+    """The value of one body part, before it is salted. `raw`: its canonical bytes, when the caller has them already."""
 
     part: str
     value: Any
@@ -26,6 +26,7 @@ class Content(Struct, frozen=True, gc=False):
     media: str = "application/json"
     subject: str | UnsetType = UNSET
     secret: bytes = b""  # S, when it was drawn earlier and signed for; else a fresh one
+    raw: bytes = b""
 
 
 class Draft(Struct, frozen=True, gc=False):
@@ -66,8 +67,7 @@ def _seal(draft: Draft, at: Position, claim: str, salts: Iterator[bytes]) -> Sea
     parts: list[BodyPart] = []
     payloads: list[Payload] = []
     for content in draft.body:
-        secret, value = content.secret or next(salts), canon(content.value)
-        assert len(secret) == SALT
+        secret, value = content.secret or next(salts), content.raw or canon(content.value)
         parts.append(BodyPart(class_=content.class_, commit=commit(secret, value), media=content.media, part=content.part, subject=content.subject))
         payloads.append(Payload(at.run, at.seq + 1, content.part, secret + value))
     record: AnyRecord = Record(

@@ -6,6 +6,7 @@ is refused, not repaired; whoever could read it may have signed with it already.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import stat
@@ -60,7 +61,6 @@ class FileSigner:
             raise Misuse("an empty passphrase protects nothing", code="MDM-0191", fix="leave it out, or choose one")
         sealed = BestAvailableEncryption(passphrase) if passphrase else NoEncryption()
         pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, sealed)
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write_new(target, f"{_HEAD}{key}\n".encode("ascii") + pem)
         return cls(private, key)
 
@@ -90,36 +90,40 @@ class FileSigner:
 def _read(path: Path) -> bytes:
     """The mode is that of the file that is read: it is asked of the open file, not of its name."""
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))  # a pipe must not make us wait
     except OSError as error:
         fix = "mandamus key new" if isinstance(error, FileNotFoundError) else "give a key file that you own"
         raise Misuse(f"the key file cannot be read: {error.strerror}", code="MDM-0190", where=str(path), fix=fix) from None
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise _not_a_key(path, "it is not a regular file")
-        if os.name == "posix" and status.st_mode & 0o077:
-            mode = f"{stat.S_IMODE(status.st_mode):04o}"
-            why = "who could read it may have signed with it; if that is possible, make a new key and revoke this one"
-            raise Misuse(
-                "others can read the key file",
-                code="MDM-0192",
-                where=str(path),
-                expected="mode 0600",
-                found=mode,
-                why=why,
-                fix=f"chmod 600 {path}",
-            )
-        raw = file.read(KEY_FILE_BYTES_MAX + 1)
+    try:
+        _private_file(path, os.fstat(handle))
+        raw = os.read(handle, KEY_FILE_BYTES_MAX + 1)
+    finally:
+        os.close(handle)
     if len(raw) > KEY_FILE_BYTES_MAX:
         raise _not_a_key(path, "it is too large")
     return raw
+
+
+def _private_file(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise _not_a_key(path, "it is not a regular file")
+    if os.name == "posix" and status.st_mode & 0o077:
+        raise Misuse(
+            "others can read the key file",
+            code="MDM-0192",
+            where=str(path),
+            expected="mode 0600",
+            found=f"mode {stat.S_IMODE(status.st_mode):04o}",
+            why="who could read it may have signed with it; if that is possible, make a new key and revoke this one",
+            fix=f"chmod 600 {path}",
+        )
 
 
 def _write_new(target: Path, raw: bytes) -> None:
     """Written beside its place, flushed, then linked: `link` fails where a name exists, `rename` would replace it."""
     draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(raw)
@@ -137,7 +141,8 @@ def _write_new(target: Path, raw: bytes) -> None:
     except OSError as error:
         raise Misuse(f"the key file cannot be written: {error.strerror}", code="MDM-0190", where=str(target)) from None
     finally:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # gone already, or never written
+            draft.unlink()
     _flush_folder(target.parent)
 
 

@@ -75,7 +75,8 @@ def walk(raws: Sequence[bytes], run: str | None = None, *, keep: bool = True) ->
     sha256, write, decoders = hashlib.sha256, encode, _decoders
     rules = LOG_RULES if run == LOG else RUN_RULES
     previous: AnyRecord | None = None
-    prev, epoch, fault, index = "", -1, None, -1
+    prev: str | None = None
+    epoch, fault, index = -1, None, -1
     for index, raw in enumerate(raws):
         record: AnyRecord | None = None
         try:
@@ -101,15 +102,15 @@ def walk(raws: Sequence[bytes], run: str | None = None, *, keep: bool = True) ->
             records.append(record)
         previous = record
     count = index + (fault is None)
-    return Walk(records, life, count, prev if count else "", run or "", fault)
+    return Walk(records, life, count, prev or "" if count else "", run or "", fault)
 
 
-def _genesis(record: AnyRecord) -> str:
-    """What `prev` of the first record must be. Only an opening has one; anything else can never match."""
+def _genesis(record: AnyRecord) -> str | None:
+    """What `prev` of the first record must be. Only an opening has one; nothing equals None."""
     fact = record.fact
     if isinstance(fact, RunOpened | LogOpened) and isinstance(fact, LogOpened) == (record.run == LOG):
         return genesis_prev(record.run, fact)
-    return ""
+    return None
 
 
 def _chain(run: str) -> str:
@@ -129,7 +130,7 @@ def _unreadable(raw: bytes, index: int, run: str) -> Finding:
     return Finding("record does not parse", code="MDM-0601", chain=_chain(run), event=index, type=type_of(raw))
 
 
-def _misplaced(record: AnyRecord, index: int, run: str, prev: str, epoch: int) -> Finding:
+def _misplaced(record: AnyRecord, index: int, run: str, prev: str | None, epoch: int) -> Finding:
     def finding(what: str, expected: str, found: str, code: str = "MDM-0641") -> Finding:
         return Finding(what, code=code, chain=_chain(run), event=index, type=record.type, expected=expected, found=found)
 
@@ -140,7 +141,7 @@ def _misplaced(record: AnyRecord, index: int, run: str, prev: str, epoch: int) -
     if record.prev != prev and index == 0:
         return finding("the chain does not begin with its genesis", prev or "RunOpened, on chain log LogOpened", record.prev)
     if record.prev != prev:
-        return finding(f"it does not name event {index - 1} as the one before it", prev, record.prev)
+        return finding(f"it does not name event {index - 1} as the one before it", prev or "", record.prev)
     return finding("the epoch changed without RunOwned", f"epoch {epoch}", f"epoch {record.epoch}", "MDM-0643")
 
 

@@ -135,7 +135,9 @@ def _voted(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
     fact: Any = record.fact
     if (record.run == LOG) != (fact.scope == "standing"):
         return "a standing vote belongs to chain log, any other to its run"
-    return "" if (fact.scope == "standing") == (fact.action is UNSET) else "only a standing vote names no action"
+    if (fact.scope == "standing") != (fact.action is UNSET):
+        return "only a standing vote names no action"
+    return "" if record.run == LOG or fact.action in life.actions else f"action {fact.action[:40]} was never proposed"
 
 
 def _only_log(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:

@@ -50,10 +50,10 @@ async def _reply(s: Session, effect: e.AskModel, answer: ModelAnswer) -> e.Reply
     calls = answer.calls[:CALLS_MAX]
     value = {"calls": [_plain(c) for c in calls], "stop": answer.stop, "text": answer.text}
     try:
-        canon(value)
+        raw = canon(value)
     except (ValueError, TypeError) as error:
         raise ModelFault("malformed", f"the reply has no canonical form: {error}") from None
-    common: dict[str, Any] = {"turn": effect.turn, "attempt": effect.attempt, "value": value, "model": answer.model or s.bound.settings.model, "stop": answer.stop, "usage": usage}
+    common: dict[str, Any] = {"turn": effect.turn, "attempt": effect.attempt, "value": value, "raw": raw, "model": answer.model or s.bound.settings.model, "stop": answer.stop, "usage": usage}
     if calls:
         seen: set[str] = set()
         return e.Reply(**common, proposals=tuple([await proposal(s, c.name, c.arguments, c.fault or _twice(c, seen)) for c in calls]))
@@ -90,7 +90,8 @@ async def proposal(s: Session, name: str, args: dict[str, Any], fault: str = "")
     if not fault:
         try:
             plain, _ = tool.validate(args)
-            return e.Proposal(**common, args=plain, repeats=await s.repeats(spec.name, canon(plain)))
+            raw = canon(plain)
+            return e.Proposal(**common, args=plain, raw=raw, repeats=await s.repeats(spec.name, raw))
         except (msgspec.ValidationError, ValueError, TypeError):
             fault = "invalid_arguments"
     return e.Proposal(**common, args=args, fault="invalid_arguments" if fault not in ("duplicate_call",) else fault)

@@ -11,7 +11,7 @@ from mandamus.core.rules import due, wakes
 from mandamus.core.seal import Draft
 from mandamus.errors import EngineFault, ProofError, Unavailable
 from mandamus.runtime import mail
-from mandamus.runtime.session import POLL_S, Session
+from mandamus.runtime.session import Session
 from mandamus.runtime.world import perform
 
 
@@ -68,7 +68,7 @@ async def _take_next(s: Session) -> bool:
         return True
     if not s.flying:
         return await _wait(s)
-    rang = await s.listen(POLL_S)
+    rang = await s.listen()
     if s.inbox:
         await _hear(s)
     while s.landed:
@@ -91,7 +91,7 @@ async def _hear(s: Session) -> None:
 
 async def _wait(s: Session) -> bool:
     """Nothing is in flight. Wait for a time that is near; what is far belongs to whoever is woken then."""
-    at = wakes(s.run)
+    at, _ = wakes(s.run)
     if at is None:
         return False
     now = s.env.time.now()

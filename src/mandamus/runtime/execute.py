@@ -64,28 +64,29 @@ async def _call(tool: Tool, ctx: Ctx, values: Any) -> Any:
 
 async def _done(s: Session, action: Action, tool: Tool, value: Any) -> e.Outcome:
     """The effect happened; an output that cannot be read never makes it a failure."""
-    plain, state = _readable(tool, value)
+    plain, raw, state = _readable(tool, value)
     checks = await guard.tool_result(s, tool.name, _text(plain)) if state == "valid" else ()
     return e.Outcome(
-        action=action.id, attempt=action.attempt, kind="done", value=plain, output=state, data=name_of(tool.spec.data), checks=checks,  # type: ignore[arg-type]
+        action=action.id, attempt=action.attempt, kind="done", value=plain, raw=raw, output=state, data=name_of(tool.spec.data), checks=checks,  # type: ignore[arg-type]
         spends=_spends(action, value),
     )  # fmt: skip
 
 
-def _readable(tool: Tool, value: Any) -> tuple[Any, str]:
+def _readable(tool: Tool, value: Any) -> tuple[Any, bytes, str]:
+    """(output as plain JSON, its canonical bytes, valid | invalid | oversize)."""
     try:
         plain = msgspec.to_builtins(value)
         raw = canon(plain)
     except (ValueError, TypeError, msgspec.EncodeError):
-        return {"error": "the output has no JSON form"}, "invalid"
+        return {"error": "the output has no JSON form"}, b"", "invalid"
     if len(raw) > min(tool.spec.max_output, READABLE_MAX):
-        return None, "oversize"
+        return None, b"", "oversize"
     if tool.result is not Any:
         try:
             msgspec.convert(plain, tool.result, strict=True)
         except msgspec.ValidationError:
-            return plain, "invalid"
-    return plain, "valid"
+            return plain, raw, "invalid"
+    return plain, raw, "valid"
 
 
 def _spends(action: Action, value: Any) -> tuple[Reserve, ...]:

@@ -159,8 +159,17 @@ def _verdict(b: Batch, action: Action, c: j.Combined, tool: ToolSpec | None, fac
     return e.Verdict(
         action=action.id, verdict=c.verdict, layers=c.layers, determining=tuple(d.id for d in c.determining), asks=c.asks, code=c.code,
         engine=c.engine, bundle=b.s.bound.book.digest, authority=b.s.authority,
-        facts=msgspec.to_builtins(facts) if facts else {}, decision=decision, halt="denials" if c.halt else "",
+        facts=facts_bytes(facts), decision=decision, halt="denials" if c.halt else "",
     )  # fmt: skip
+
+
+_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+def facts_bytes(facts: Any) -> bytes:
+    """Canonical bytes of the facts: typed and sorted, which is JCS while everything is ASCII; else the general way."""
+    raw = _sorted(facts)
+    return raw if raw.isascii() else canon(msgspec.to_builtins(facts))
 
 
 def _decision(c: j.Combined, hypothetical: str, micros: int) -> dict[str, Any]:

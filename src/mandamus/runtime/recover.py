@@ -14,7 +14,7 @@ from mandamus.core.accounts import REGISTER, Balance
 from mandamus.core.clock import rfc3339
 from mandamus.core.digests import ownership
 from mandamus.core.records import EMPTY_ROOT, decode, event_hash, genesis_prev
-from mandamus.core.rules import owned, waits_for, wakes
+from mandamus.core.rules import owned, wakes
 from mandamus.core.run import EMPTY
 from mandamus.core.seal import Content, Draft, Position, seal
 from mandamus.errors import Conflict, Misuse, ProofError
@@ -52,7 +52,7 @@ async def open_run(env: Env, bound: Bound, prompt: str, *, run_id: str = "", use
         s.values[(0, "input")] = prompt
         try:
             s.head = await env.ledger.append(
-                id, None, [sealed[0].raw], payloads=sealed[0].payloads, also=also, wake=Wake(wakes(s.run), 0, waits_for(s.run))
+                id, None, [sealed[0].raw], payloads=sealed[0].payloads, also=also, wake=Wake(wakes(s.run)[0], 0, "running")
             )
         except Conflict as conflict:
             if conflict.on == "account":

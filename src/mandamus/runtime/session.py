@@ -18,14 +18,16 @@ from mandamus.core.accounts import AUTHORITY, Balance
 from mandamus.core.clock import Clock, rfc3339
 from mandamus.core.messages import Message
 from mandamus.core.payload import SALT, Payload, opened
-from mandamus.core.rules import NotDue, decide, waits_for, wakes
+from mandamus.core.rules import NotDue, decide, wakes
 from mandamus.core.run import Run, evolve
 from mandamus.core.seal import Draft, Position, Sealed, seal
 from mandamus.errors import Conflict, ProofError, Unavailable
 from mandamus.ports import AccountCheck, AccountWrite, Head, Wake
 from mandamus.runtime.env import Bound, Env
 
-_URGENT = (r.Voted, r.StopRequested, r.MessageReceived, r.MessageRefused, r.CapabilityChecked, r.RunHalted, r.ApprovalRequested)
+_URGENT = frozenset((r.Voted, r.StopRequested, r.MessageReceived, r.MessageRefused, r.CapabilityChecked, r.RunHalted, r.ApprovalRequested))
+_MOVES = frozenset((r.ActionStarted, r.ActionEnded))
+_OUTCOMES = frozenset((r.ActionEnded, r.ActionDoubted))
 _JOINED = frozenset(("input", "text", "reply", "output", "args", "ballot", "card"))
 POLL_S = 0.25
 
@@ -59,6 +61,7 @@ class Session:
         self.landed: list[e.Effect] = []
         self.parked: set[e.Effect] = set()
         self.bell: asyncio.Future[bool] | None = None
+        self.ticker: asyncio.TimerHandle | None = None
         self.watching: list[Callable[[str, str, float | None], None]] = []
         self.proposed: dict[tuple[str, bytes], int] | None = {}
         self.tools_of: dict[int, str] = {}
@@ -80,10 +83,13 @@ class Session:
     def record(self, drafts: Sequence[Draft]) -> None:
         sealed, self.position = seal(drafts, self.position, rfc3339(self.env.time.now()), self.env.salts)
         for draft, one in zip(drafts, sealed, strict=True):
-            self._account(one)
+            kind = type(one.record.fact)
+            if kind in _MOVES:
+                self._account(one)
             self.fold_in(one.record, one.hash)
             self.unsaved.append(one)
-            self.urgent = self.urgent or isinstance(one.record.fact, _URGENT) or _irreversible(self.run, one.record.fact)
+            if kind in _URGENT or (kind in _OUTCOMES and _irreversible(self.run, one.record.fact)):
+                self.urgent = True
             for content, payload in zip(draft.body, one.payloads, strict=True):
                 if content.part in _JOINED:
                     self.values[(payload.seq, content.part)] = content.value
@@ -93,8 +99,9 @@ class Session:
     def fold_in(self, record: r.AnyRecord, hash: str) -> None:
         self.run = evolve(self.run, record, hash)
         self.transcript.evolve(record)
-        if isinstance(record.fact, r.ActionProposed) and not record.fact.fault:
-            self.tools_of[record.seq] = record.fact.tool
+        fact = record.fact
+        if type(fact) is r.ActionProposed and not fact.fault:
+            self.tools_of[record.seq] = fact.tool
         if record.body:
             for part in record.body:
                 if part.part in _JOINED:
@@ -137,8 +144,8 @@ class Session:
             also += await self._writes()
         if starts:
             also.append(AccountCheck(AUTHORITY, self.authority))
-        at = wakes(self.run)
-        wake = Wake(at, self.run.cursor, waits_for(self.run))
+        at, word = wakes(self.run)
+        wake = Wake(at, self.run.cursor, word)
         self.head = await self._write(raws, payloads, also, wake)
         done, self.unsaved, self.changes = self.unsaved, [], []
         self.saved = (self.run, self.position, self.transcript.mark())
@@ -223,21 +230,29 @@ class Session:
         if self.bell and not self.bell.done():
             self.bell.set_result(news)
 
-    async def listen(self, seconds: float) -> bool:
-        """Wait until something landed or was handed in. False: nothing did, for so long."""
+    async def listen(self) -> bool:
+        """Wait until something landed or was handed in. False: the clock ticked, nothing did."""
         if self.landed or self.inbox:
             return True
         loop = asyncio.get_running_loop()
         self.bell = loop.create_future()
-        timer = loop.call_later(seconds, self.ring, False)
+        if self.ticker is None:
+            self.ticker = loop.call_later(POLL_S, self._tick)
         try:
             return await self.bell
         finally:
-            timer.cancel()
             self.bell = None
+
+    def _tick(self) -> None:
+        """One timer for the whole run, not one for each wait: cancelled timers pile up in the loop."""
+        self.ticker = asyncio.get_running_loop().call_later(POLL_S, self._tick)
+        self.ring(False)
 
     async def land(self) -> None:
         """Whatever ended the loop, nothing of it goes on behind its back."""
+        if self.ticker is not None:
+            self.ticker.cancel()
+            self.ticker = None
         tasks = list(self.flying.values())
         for task in tasks:
             task.cancel()

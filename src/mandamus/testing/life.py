@@ -110,7 +110,7 @@ async def _between(stage: Stage, life: Life, s: Session) -> bool:
     if any(a.request and not ripe(a.request) for a in run.open_actions):
         life.votes += await stage.crowd.answer(s, lambda action: truthful(stage.world, action))
         return False
-    at = wakes(run)
+    at, _ = wakes(run)
     if at is not None:
         await stage.time.sleep_until(at)
     return False

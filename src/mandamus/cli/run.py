@@ -1,0 +1,233 @@
+"""`run` and `resume`: carry a run as far as it goes, and say whose turn it is when it stops.
+
+The rule a newcomer would break: the first Ctrl-C starts nothing new and lets an open action end, because an action that is cut off is
+an action nobody knows about. Only the second one leaves at once; the log is safe either way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mandamus.cli import agents
+from mandamus.cli.common import Cli, run_ids, verb
+from mandamus.cli.say import as_json, paint, shown, shown_json
+from mandamus.errors import Misuse
+
+if TYPE_CHECKING:
+    from mandamus.agent import Agent, RunResult
+    from mandamus.runtime.env import Env
+
+EXITS = {0: "completed", 1: "failed", 3: "refused: a start condition, or a rejected action", 4: "suspended", 5: "halted, or an action is unknown", 130: "interrupted"}
+INPUT_MAX = 1 << 20
+_STATES = {"completed": 0, "failed": 1, "cancelled": 1, "refused": 3, "suspended": 4, "halted": 5}
+
+
+@verb("run", exits=EXITS)
+@click.argument("agent", metavar="AGENT")
+@click.argument("prompt", required=False)
+@click.option("--input", "file", metavar="FILE", help="The prompt from a file; - is the standard input.")
+@click.option("--thread", metavar="RUN", help="Continue the conversation of an earlier run.")
+@click.option("--user", metavar="PRINCIPAL", help="On whose behalf, as an opaque id such as p-7f3a.")
+@click.option("--deadline", metavar="TIME", help="End after this long, such as 10m.")
+@click.option("--follow", is_flag=True, help="Each event as it is committed.")
+def run(cli: Cli, agent: str, prompt: str | None, file: str | None, thread: str | None, user: str | None, deadline: str | None, follow: bool) -> int:
+    """Start AGENT (agent.yaml, FILE.py:attr or module:attr) with PROMPT and carry its run as far as it goes."""
+    words = _prompt(prompt, file)
+    return cli.run(_run(cli, agent, words, follow, thread=thread, user=user, deadline=deadline))
+
+
+@verb("resume", exits=EXITS)
+@click.argument("run_id", metavar="RUN", shell_complete=run_ids)
+@click.option("--agent", "reference", metavar="AGENT", help="Where its agent is now; default: where `run` found it.")
+@click.option("--follow", is_flag=True, help="Each event as it is committed.")
+def resume(cli: Cli, run_id: str, reference: str | None, follow: bool) -> int:
+    """Take RUN over (an id, the beginning of one, or last) and carry it on. A halt is lifted by it."""
+    return cli.run(_resume(cli, run_id, reference, follow))
+
+
+def _prompt(prompt: str | None, file: str | None) -> str:
+    if (prompt is None) == (file is None):
+        raise Misuse("the prompt is missing" if prompt is None else "two prompts", code="MDM-0003", expected="PROMPT or --input FILE", fix='mandamus run AGENT "what to do"')
+    if prompt is not None:
+        return prompt
+    try:
+        raw = sys.stdin.buffer.read(INPUT_MAX + 1) if file == "-" else Path(str(file)).read_bytes()
+    except OSError as error:
+        raise Misuse(f"the input cannot be read: {error.strerror}", code="MDM-0017", where=str(file)) from None
+    if len(raw) > INPUT_MAX:
+        raise Misuse("the input is too long", code="MDM-0017", where=str(file), expected=f"at most {INPUT_MAX} bytes")
+    try:
+        return raw.decode("utf-8").removesuffix("\n")
+    except UnicodeDecodeError:
+        raise Misuse("the input is not UTF-8", code="MDM-0017", where=str(file)) from None
+
+
+async def _run(cli: Cli, reference: str, prompt: str, follow: bool, **options: Any) -> int:
+    with contextlib.redirect_stdout(sys.stderr):  # what an agent's code prints is no answer of ours
+        agent = agents.load(reference)
+        async with cli.env(make=True) as env:
+            agents.remember(env.home.folder, agent.spec.digest(), reference)
+            if options["thread"]:
+                options["thread"] = await _id(env, options["thread"])
+            _follow(cli, agent, follow)
+            with leaving(cli, env) as left:
+                result = await agent.run(prompt, ledger=env, **options)
+            return await _ended(cli, env, result, left)
+
+
+async def _resume(cli: Cli, text: str, reference: str | None, follow: bool) -> int:
+    with contextlib.redirect_stdout(sys.stderr):
+        async with cli.env() as env:
+            run = await _id(env, text.partition("@")[0])
+            agent = await _agent_of(cli, env, run, reference)
+            _follow(cli, agent, follow)
+            with leaving(cli, env) as left:
+                result = await agent.resume(run, ledger=env)
+            return await _ended(cli, env, result, left)
+
+
+async def _id(env: Env, text: str) -> str:
+    from mandamus.cli import read
+
+    return await read.run_id(env.ledger, text)
+
+
+async def _agent_of(cli: Cli, env: Env, run: str, reference: str | None) -> Agent[Any]:
+    """The agent of a run: as named now, else where `run` found it."""
+    from mandamus.cli import read
+
+    story = await read.story(env.ledger, run)
+    definition = story.run.genesis.definition
+    reference = reference or agents.recalled(env.home.folder, definition)
+    if not reference:
+        raise Misuse("nobody noted where the agent of this run stands", code="MDM-0018", where=f"run {run}", fix=f"mandamus resume {run} --agent FILE.py:attr")
+    agent = agents.load(reference)
+    if agent.spec.name != story.run.genesis.agent:
+        raise Misuse(
+            "this is another agent than the run's", code="MDM-0019", where=f"run {run}", expected=shown(story.run.genesis.agent), found=shown(agent.spec.name),
+            fix=f"mandamus resume {run} --agent FILE.py:attr",
+        )  # fmt: skip
+    if agent.spec.digest() != definition:
+        cli.note("note: the agent's definition changed since this run began; every action is judged on what it is now")
+        agents.remember(env.home.folder, agent.spec.digest(), reference)
+    return agent
+
+
+def _follow(cli: Cli, agent: Agent[Any], follow: bool) -> None:
+    if follow:
+        from mandamus.cli.events import event_line, event_object
+
+        agent.subscribe(lambda record: cli.line({"event": event_object(record)}, event_line(record)))
+
+
+# -- leaving -----------------------------------------------------------------------------------------------------------------
+class Left:
+    """Whether somebody asked us to go, and by which signal."""
+
+    signal = 0
+
+
+@contextlib.contextmanager
+def leaving(cli: Cli, env: Env) -> Iterator[Left]:
+    """First signal: nothing new is started, an open action may end. Second: out, at once."""
+    left = Left()
+
+    def asked(number: int, _frame: Any) -> None:
+        if left.signal:
+            os._exit(128 + number)
+        left.signal = number
+        env.leaving = True
+        sys.stderr.write("\nstopping: nothing new is started; again to leave at once\n")
+
+    before: list[tuple[int, Any]] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try:
+            before.append((number, signal.signal(number, asked)))
+        except ValueError:  # not the main thread: whoever embeds us keeps its own handlers
+            pass
+    try:
+        yield left
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------------
+async def _ended(cli: Cli, env: Env, result: RunResult[Any], left: Left) -> int:
+    code = exit_code(result)
+    interrupted = bool(left.signal) and result.state == "suspended" and not result.waiting
+    if interrupted:
+        code = 128 + left.signal
+    cli.tell(as_object(result, code), lambda: words(cli, result))
+    if interrupted and not cli.json:
+        cli.note(f"interrupted; the log is safe. Go on with: mandamus resume {result.run_id}")
+    return code
+
+
+def exit_code(result: RunResult[Any]) -> int:
+    """0 completed · 3 a refusal ended it · 4 suspended · 5 halted or something is unknown · 1 failed."""
+    if any(a.state in ("doubted", "unknown", "started") for a in result.actions):
+        return 5
+    if result.state == "failed" and result.cause == "rejected":
+        return 3
+    return _STATES[result.state]
+
+
+def as_object(result: RunResult[Any], code: int) -> dict[str, Any]:
+    import msgspec
+
+    return {
+        "actions": [msgspec.to_builtins(a) for a in result.actions],
+        "cause": result.cause,
+        "checkpoint_id": result.checkpoint_id,
+        "exit_code": code,
+        "output": None if result.output is None else msgspec.to_builtins(result.output),
+        "run_id": result.run_id,
+        "state": result.state,
+        "thread": result.thread,
+        "tokens_used": result.tokens_used,
+        "waiting": [msgspec.to_builtins(w) for w in result.waiting],
+    }
+
+
+def words(cli: Cli, result: RunResult[Any]) -> str:
+    """State first, then the answer, then who must do what."""
+    style = {"completed": "green", "suspended": "yellow"}.get(result.state, "red")
+    cause = f" ({result.cause})" if result.cause and result.state != "completed" else ""
+    rows = [f"run {result.run_id}  {paint(result.state, style, cli.stdout)}{cause}"]
+    if result.output is not None:
+        rows.append(shown_text(result.output))
+    rows += [f"  {a.id}  {shown(a.tool)}  {a.state}" + (f" ({a.code})" if a.code else "") for a in result.actions]
+    rows += next_steps(result)
+    return "\n".join(rows)
+
+
+def next_steps(result: RunResult[Any]) -> list[str]:
+    rows = []
+    for w in result.waiting:
+        verb = "settle" if w.about == "outcome" else "approve"
+        option = " --done|--again|--abandon" if w.about == "outcome" else ""
+        rows.append(f"waits for {w.needed} vote{'s' if w.needed != 1 else ''} of chain {w.chain}: mandamus {verb} {w.action}{option} --key FILE")
+    if result.state == "halted" or (result.state == "suspended" and not result.waiting):
+        rows.append(f"go on with: mandamus resume {result.run_id}")
+    return rows
+
+
+def shown_text(value: Any) -> str:
+    """An answer of a model: its lines stay lines, what hides is shown."""
+    if isinstance(value, str):
+        return "\n".join(shown(line) for line in value.split("\n"))
+    import msgspec
+
+    return shown_json(msgspec.to_builtins(value))
+
+
