@@ -7,6 +7,7 @@ after its intent, is taken over, reconciled and sealed; its nineteen events touc
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -184,12 +185,23 @@ class Story:
         c = self.chain
         c.add(
             r.RunOpened(
-                agent="Corporate Assistant", anchor=EMPTY_ANCHOR, budget=r.BudgetLimits(), clock=clock(3), definition="d" * 64, isolation="in_process",
-                manifest=manifest_digest(MANIFEST), nonce="11" * 16, origin=ORIGIN, policy=self.policy, profile="none",
-                register=r.Register(number=1, prev=""), tenant="t", tier="dev",
+                agent="Corporate Assistant",
+                anchor=EMPTY_ANCHOR,
+                budget=r.BudgetLimits(),
+                clock=clock(3),
+                definition="d" * 64,
+                isolation="in_process",
+                manifest=manifest_digest(MANIFEST),
+                nonce="11" * 16,
+                origin=ORIGIN,
+                policy=self.policy,
+                profile="none",
+                register=r.Register(number=1, prev=""),
+                tenant="t",
+                tier="dev",
             ),
             input="Pay 50,000.00 USD to Acme Suppliers",
-        )  # fmt: skip
+        )
         self.deltas.append(Balance("register").plus(RUN, 0)[1])
         c.add(r.TurnStarted(clock=clock(3)), 1)
         c.add(r.ContextCompiled(items=1, tokens=20, window=1000), 1, manifest=[["input", 0]])
@@ -219,9 +231,16 @@ class Story:
 
     def judged(self, verdict: Any, attempt: int = 1, asks: Any = UNSET) -> None:
         fact = r.ActionJudged(
-            action="1.1", asks=asks, attempt=attempt, authority=self.authority, bundle=self.policy, determining=("pay.dual",), engine="cedar/4.12.2",
-            layers=(r.Layer(layer="policy", of="agent", verdict=verdict),), verdict=verdict,
-        )  # fmt: skip
+            action="1.1",
+            asks=asks,
+            attempt=attempt,
+            authority=self.authority,
+            bundle=self.policy,
+            determining=("pay.dual",),
+            engine="cedar/4.12.2",
+            layers=(r.Layer(layer="policy", of="agent", verdict=verdict),),
+            verdict=verdict,
+        )
         self.chain.add(fact, 1, facts={"amount": 5000000}, decision={"verdict": verdict})
 
     def escalated(self) -> None:
@@ -229,9 +248,18 @@ class Story:
         card = {"action": self.digest, "effect": "Transfer corporate funds.", "needed": 2, "request": "REQ1", "v": "mandamus.card/1"}
         secret = self.proposal.payloads[0].bytes[:32]
         self.request = r.ApprovalRequested(
-            about="start", action="1.1", card=card_digest(secret, card), chain="treasury", digest=self.digest, expires=clock(63).now,
-            policy=self.policy, quorum=self.quorum, request="REQ1", tier=0, until=clock(63).now,
-        )  # fmt: skip
+            about="start",
+            action="1.1",
+            card=card_digest(secret, card),
+            chain="treasury",
+            digest=self.digest,
+            expires=clock(63).now,
+            policy=self.policy,
+            quorum=self.quorum,
+            request="REQ1",
+            tier=0,
+            until=clock(63).now,
+        )
         self.chain.add(self.request, 1, card=card)
 
     def ballot(self) -> ballot.Ballot:
@@ -252,9 +280,16 @@ class Story:
         for number, (principal, key) in enumerate(self.voters, 1):
             signed = self.alter(self.ballot())
             fact = r.Voted(
-                about="start", action="1.1", ballot=ballot.ballot_digest(signed), clock=clock(self.vote_minute + number), decision="approve",
-                mail=r.MailRef(cursor=number, key=f"{number:064}"), principal=principal, request="REQ1", scope="once",
-            )  # fmt: skip
+                about="start",
+                action="1.1",
+                ballot=ballot.ballot_digest(signed),
+                clock=clock(self.vote_minute + number),
+                decision="approve",
+                mail=r.MailRef(cursor=number, key=f"{number:064}"),
+                principal=principal,
+                request="REQ1",
+                scope="once",
+            )
             envelope = dsse.sign(ballot.PAYLOAD_TYPE, canon(_plain(signed)), [(key.key.id, key.sign)])
             self.votes.append(self.chain.add(fact, 1, ballot=parse(envelope)).record.seq)
 
@@ -262,10 +297,16 @@ class Story:
         self.judged("allow")
         reserves = (r.Reserve(account="limit/t/daily", amount=5_000_000),)
         fact = r.ActionStarted(
-            action="1.1", attempt=1, capabilities=(r.Issued(capability="tool.invoke:send_payment", mechanism="in_process"),), deadline=30000,
-            effect="reconcilable", landing=30000, operation=operation_id(args=self.args, call="1.1", run=RUN, tool="send_payment"),
-            reserves=reserves, votes=tuple(self.votes) if self.count_votes else (),
-        )  # fmt: skip
+            action="1.1",
+            attempt=1,
+            capabilities=(r.Issued(capability="tool.invoke:send_payment", mechanism="in_process"),),
+            deadline=30000,
+            effect="reconcilable",
+            landing=30000,
+            operation=operation_id(args=self.args, call="1.1", run=RUN, tool="send_payment"),
+            reserves=reserves,
+            votes=tuple(self.votes) if self.count_votes else (),
+        )
         seq = self.chain.add(fact, 1).record.seq
         self.balance, delta = Balance("limit/t/daily").plus(RUN, seq, reserved=5_000_000)
         self.deltas.append(delta)
@@ -322,10 +363,8 @@ def relinked(raws: list[bytes]) -> list[bytes]:
     """The same facts with every link made anew: what a writer without conscience does after an edit."""
     out: list[bytes] = []
     for raw in raws:
-        record: Any = r.decode(raw)
-        if out:
-            record = replace_struct(record, prev=r.event_hash(out[-1]))
-        out.append(r.encode(record))
+        link = b',"prev":"' + r.event_hash(out[-1]).encode() + b'","run":' if out else b""
+        out.append(re.sub(rb',"prev":"[^"]*","run":', link, raw) if out else raw)
     return out
 
 

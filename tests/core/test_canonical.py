@@ -94,9 +94,21 @@ def nested(depth: int) -> Any:
 
 
 BAD: list[Any] = [
-    float("nan"), float("inf"), -float("inf"), INT_MAX + 1, -INT_MAX - 1, 1e16, "\ud800", {"\ud800": 1}, {1: 2}, {"a": {2}}, {"a": 1j}, b"x",
-    nested(DEPTH_MAX + 1), [nested(DEPTH_MAX)],
-]  # fmt: skip
+    float("nan"),
+    float("inf"),
+    -float("inf"),
+    INT_MAX + 1,
+    -INT_MAX - 1,
+    1e16,
+    "\ud800",
+    {"\ud800": 1},
+    {1: 2},
+    {"a": {2}},
+    {"a": 1j},
+    b"x",
+    nested(DEPTH_MAX + 1),
+    [nested(DEPTH_MAX)],
+]
 
 
 @pytest.mark.parametrize("value", BAD, ids=[f"{n}" for n in range(len(BAD))])
@@ -112,10 +124,34 @@ def test_the_deepest_allowed_value_passes() -> None:
 
 
 TEXTS = [
-    b'{"a":1,"a":1}', b'{"b":1,"a":1}', b'{"a": 1}', b'{"a":1.0}', b'{"a":-0}', b'{"a":1e0}', b'{"\\u0061":1}', b"NaN", b"Infinity", b"-Infinity",
-    b"9007199254740992", b"-9007199254740992", b"123456789012345678901234567890", b"\xef\xbb\xbf1", b"1\n", b" 1", b'"\\ud800"', b'"\xed\xa0\x80"',
-    b"\xff", b"", b"[1,]", b"{'a':1}", b"[" * 100_000, b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1), b'{"a":' * 100_000, b"01", b'"\x01"',
-]  # fmt: skip
+    b'{"a":1,"a":1}',
+    b'{"b":1,"a":1}',
+    b'{"a": 1}',
+    b'{"a":1.0}',
+    b'{"a":-0}',
+    b'{"a":1e0}',
+    b'{"\\u0061":1}',
+    b"NaN",
+    b"Infinity",
+    b"-Infinity",
+    b"9007199254740992",
+    b"-9007199254740992",
+    b"123456789012345678901234567890",
+    b"\xef\xbb\xbf1",
+    b"1\n",
+    b" 1",
+    b'"\\ud800"',
+    b'"\xed\xa0\x80"',
+    b"\xff",
+    b"",
+    b"[1,]",
+    b"{'a':1}",
+    b"[" * 100_000,
+    b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1),
+    b'{"a":' * 100_000,
+    b"01",
+    b'"\x01"',
+]
 
 
 @pytest.mark.parametrize("raw", TEXTS, ids=[f"{n}" for n in range(len(TEXTS))])

@@ -141,11 +141,23 @@ def test_a_key_reads_back() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "alice", "alice+00000000", "alice++", "+00000000+AQ==", f"alice+00000000+{b64(b'x')}", str(ALICE.key).replace("alice", "alicf"), str(ALICE.key)[:-1],
-        str(ALICE.key) + "=", str(ALICE.key).upper(), f"a b+12345678+{b64(bytes(33))}", "alice+12345678+" + b64(b"\x01" + bytes(32)), "alice+12345678+" + b64(b"\x06" + bytes(32)),
-        "\u0430lice+12345678+" + b64(b"\x01" + ALICE.key.public), "x" * 300 + "+12345678+" + b64(b"\x01" + ALICE.key.public),
+        "",
+        "alice",
+        "alice+00000000",
+        "alice++",
+        "+00000000+AQ==",
+        f"alice+00000000+{b64(b'x')}",
+        str(ALICE.key).replace("alice", "alicf"),
+        str(ALICE.key)[:-1],
+        str(ALICE.key) + "=",
+        str(ALICE.key).upper(),
+        f"a b+12345678+{b64(bytes(33))}",
+        "alice+12345678+" + b64(b"\x01" + bytes(32)),
+        "alice+12345678+" + b64(b"\x06" + bytes(32)),
+        "\u0430lice+12345678+" + b64(b"\x01" + ALICE.key.public),
+        "x" * 300 + "+12345678+" + b64(b"\x01" + ALICE.key.public),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_key(text: str) -> None:
     with pytest.raises(Misuse) as caught:
         parse_vkey(text)
@@ -210,12 +222,21 @@ def test_envelopes_that_count_for_nothing() -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        b"", b"{}", b"[]", b"null", b"[" * 5000, canon({"payload": "", "payloadType": TYPE, "signatures": []}), canon({"payload": "", "payloadType": TYPE, "signatures": {}}),
-        canon({"payload": "%", "payloadType": TYPE, "signatures": [{"keyid": "", "sig": ""}]}), canon({"payload": "", "payloadType": 1, "signatures": [{"keyid": "", "sig": ""}]}),
-        canon({"payload": "", "payloadType": TYPE, "signatures": [{"keyid": "", "sig": "", "alg": "none"}]}), canon({"payload": "", "payloadType": TYPE, "signatures": [1]}),
-        canon({"payload": "", "payloadType": TYPE, "signatures": [{"keyid": "", "sig": ""}], "x": 1}), b"x" * (dsse.ENVELOPE_BYTES_MAX + 1),
+        b"",
+        b"{}",
+        b"[]",
+        b"null",
+        b"[" * 5000,
+        canon({"payload": "", "payloadType": TYPE, "signatures": []}),
+        canon({"payload": "", "payloadType": TYPE, "signatures": {}}),
+        canon({"payload": "%", "payloadType": TYPE, "signatures": [{"keyid": "", "sig": ""}]}),
+        canon({"payload": "", "payloadType": 1, "signatures": [{"keyid": "", "sig": ""}]}),
+        canon({"payload": "", "payloadType": TYPE, "signatures": [{"keyid": "", "sig": "", "alg": "none"}]}),
+        canon({"payload": "", "payloadType": TYPE, "signatures": [1]}),
+        canon({"payload": "", "payloadType": TYPE, "signatures": [{"keyid": "", "sig": ""}], "x": 1}),
+        b"x" * (dsse.ENVELOPE_BYTES_MAX + 1),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_envelope(raw: bytes) -> None:
     refused(raw, "MDM-0620")
 

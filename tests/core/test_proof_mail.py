@@ -61,11 +61,21 @@ def test_a_ballot_reads_back(said: Ballot) -> None:
 
 
 CONTRADICTIONS = [
-    replace(ONCE, action=msgspec.UNSET), replace(ONCE, request=msgspec.UNSET), replace(ONCE, card=msgspec.UNSET), replace(ONCE, run="log"),
-    replace(ONCE, args="n" * 64), replace(ONCE, decision="modify"), replace(ONCE, expires=-1), replace(ONCE, expires=2**53),
-    replace(STANDING, run=RUN), replace(STANDING, action="a" * 64), replace(STANDING, request="R"), replace(STANDING, decision="reject"),
-    replace(STANDING, scope=StandingScope(replace(SCOPE, count=0))), replace(STANDING, scope=StandingScope(replace(SCOPE, until=-1))),
-]  # fmt: skip
+    replace(ONCE, action=msgspec.UNSET),
+    replace(ONCE, request=msgspec.UNSET),
+    replace(ONCE, card=msgspec.UNSET),
+    replace(ONCE, run="log"),
+    replace(ONCE, args="n" * 64),
+    replace(ONCE, decision="modify"),
+    replace(ONCE, expires=-1),
+    replace(ONCE, expires=2**53),
+    replace(STANDING, run=RUN),
+    replace(STANDING, action="a" * 64),
+    replace(STANDING, request="R"),
+    replace(STANDING, decision="reject"),
+    replace(STANDING, scope=StandingScope(replace(SCOPE, count=0))),
+    replace(STANDING, scope=StandingScope(replace(SCOPE, until=-1))),
+]
 
 
 @pytest.mark.parametrize("said", CONTRADICTIONS, ids=[f"{n}" for n in range(len(CONTRADICTIONS))])
@@ -142,12 +152,25 @@ def test_mail_reads_back(message: mail.Mail) -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        b"", b"{}", b"null", b'"vote"', b"[" * 9999, b'{"kind":"vote"}', b'{"envelope":"","kind":"vote","x":1}', b'{"envelope":"","kind":"vots"}', b'{"envelope":1,"kind":"stop"}',
-        b'{"kind":"stop","envelope":""}', b'{"envelope":"", "kind":"stop"}', b'{"envelope":"","envelope":"","kind":"stop"}', b'{"envelope":"\\ud800","kind":"stop"}',
-        b'{"card":{"a":1e999},"envelope":"","kind":"vote"}', b"\xff", b" " * (mail.MAIL_BYTES_MAX + 1),
+        b"",
+        b"{}",
+        b"null",
+        b'"vote"',
+        b"[" * 9999,
+        b'{"kind":"vote"}',
+        b'{"envelope":"","kind":"vote","x":1}',
+        b'{"envelope":"","kind":"vots"}',
+        b'{"envelope":1,"kind":"stop"}',
+        b'{"kind":"stop","envelope":""}',
+        b'{"envelope":"", "kind":"stop"}',
+        b'{"envelope":"","envelope":"","kind":"stop"}',
+        b'{"envelope":"\\ud800","kind":"stop"}',
+        b'{"card":{"a":1e999},"envelope":"","kind":"vote"}',
+        b"\xff",
+        b" " * (mail.MAIL_BYTES_MAX + 1),
         canon({"envelope": "", "kind": "say", "secret": "", "text": "x" * (mail.TEXT_BYTES_MAX + 1)}),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_mail(raw: bytes) -> None:
     with pytest.raises(ProofError) as caught:
         mail.decode(raw)

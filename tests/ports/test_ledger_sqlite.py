@@ -17,7 +17,7 @@ from mandamus.core.seal import Sealed
 from mandamus.drivers import _sqlite_file as file
 from mandamus.drivers._sqlite_group import GROUP_MAX, GroupCommit, Job
 from mandamus.drivers.ledger_sqlite import SqliteLedger
-from mandamus.errors import Conflict, EngineFault, Misuse
+from mandamus.errors import Conflict, EngineFault, Misuse, ProofError
 from mandamus.ports import Head, Ledger, Wake
 from mandamus.testing.conformance.chains import Chain, turn
 from mandamus.testing.conformance.suite import gather, put
@@ -217,6 +217,59 @@ def test_in_a_group_each_failure_is_its_own(tmp_path: Path) -> None:
     play(story())
 
 
+def test_a_half_written_append_is_undone_alone(tmp_path: Path) -> None:
+    """It fails after its head was moved, because a record stands where the head, set back by hand, says that there is none."""
+
+    async def story() -> None:
+        ledger = SqliteLedger.open(tmp_path / "ledger.db")
+        chains = [Chain(f"run-{i}") for i in range(4)]
+        heads = await asyncio.gather(*(put(ledger, None, chain.genesis()) for chain in chains))
+        fork = chains[1].fork()
+        await put(ledger, heads[1], chains[1].next())
+        hand = apsw.Connection(str(tmp_path / "ledger.db"))
+        hand.execute("UPDATE head SET seq = 0, hash = ? WHERE run = 'run-1'", (bytes.fromhex(heads[1].hash),))
+        hand.close()
+        chains[1] = fork
+        calls = (put(ledger, head, chain.next(note="n")) for head, chain in zip(heads, chains))
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(result) for result in results] == [Head, ProofError, Head, Head]
+        assert [head.seq for head in await gather(ledger.runs())] == [1, 0, 1, 1]
+        await ledger.close()
+
+    play(story())
+
+
+def test_nobody_is_answered_before_the_commit() -> None:
+    """Not even a caller who comes to ask while the writer thread stands between his work and the flush."""
+    worked, flush = threading.Event(), threading.Event()
+
+    def commit(jobs: list[Job]) -> None:
+        for job in jobs:
+            job.value = job.work()
+        worked.set()
+        assert flush.wait(20)
+
+    async def hold_the_loop() -> None:
+        await asyncio.sleep(0)
+        assert worked.wait(20)
+
+    async def story() -> None:
+        group = GroupCommit(commit)
+        first, _, second = tasks = [
+            asyncio.ensure_future(each) for each in (group.submit(lambda: 1), hold_the_loop(), group.submit(lambda: 2))
+        ]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert worked.is_set()
+        assert not first.done()
+        assert not second.done()
+        flush.set()
+        assert await asyncio.gather(*tasks) == [1, None, 2]
+        await asyncio.to_thread(group.close)
+
+    play(story())
+
+
 def test_threads_with_their_own_loops_share_a_ledger(tmp_path: Path) -> None:
     """Tools that run in threads may open child runs there."""
     ledger = SqliteLedger.open(tmp_path / "ledger.db")
@@ -378,6 +431,30 @@ def test_a_lock_file_names_its_owner_and_stays(tmp_path: Path) -> None:
         assert await ledger.claim("pool", 1000, run="run-1") is not None
         await ledger.close()
         assert lock.stat().st_ino == inode
+
+    play(story())
+
+
+def test_a_run_that_another_worker_finished_meanwhile_is_not_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was due when the list was read; when the lock was free, its wake-up was gone."""
+
+    async def story() -> None:
+        ledger, other, chain = SqliteLedger.open(tmp_path / "ledger.db"), apsw.Connection(str(tmp_path / "ledger.db")), Chain("run-1")
+        await put(ledger, None, chain.genesis(), wake=Wake(1, 0))
+        take = ledger._own.take
+
+        def late(run: str) -> bool:
+            other.execute("UPDATE head SET wake_at = NULL")
+            return take(run)
+
+        monkeypatch.setattr(ledger._own, "take", late)
+        assert await ledger.claim("pool", 1000) is None
+        assert not ledger._own.holds("run-1")
+        head = await ledger.head("run-1")
+        assert head is not None
+        assert (head.owner, head.tries) == ("", 0)
+        other.close()
+        await ledger.close()
 
     play(story())
 

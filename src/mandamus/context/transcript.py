@@ -33,20 +33,21 @@ class Item(Struct, frozen=True, gc=False):
 class Transcript:
     """Mutable and append-only; `mark` and `rewind` undo what was never saved."""
 
-    __slots__ = ("calls", "items", "later", "results")
+    __slots__ = ("calls", "compiled", "items", "later", "results")
 
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.calls: list[tuple[str, str]] = []  # of the open turn, in order: as the model called it, as it stands after a modification
         self.results: dict[str, Item] = {}
+        self.compiled = 0  # how many items the newest recorded compile had joined
         self.later: list[Item] = []  # messages that came while calls were open: providers want results right behind calls
 
     def mark(self) -> Mark:
-        return len(self.items), list(self.calls), dict(self.results), list(self.later)
+        return len(self.items), list(self.calls), dict(self.results), list(self.later), self.compiled
 
     def rewind(self, mark: Mark) -> None:
         del self.items[mark[0] :]
-        self.calls, self.results, self.later = list(mark[1]), dict(mark[2]), list(mark[3])
+        self.calls, self.results, self.later, self.compiled = list(mark[1]), dict(mark[2]), list(mark[3]), mark[4]
 
     def evolve(self, record: Record[Any]) -> None:
         step = _STEPS.get(type(record.fact))
@@ -62,7 +63,7 @@ class Transcript:
         self.calls, self.results, self.later = [], {}, []
 
 
-Mark = tuple[int, list[tuple[str, str]], dict[str, Item], list[Item]]
+Mark = tuple[int, list[tuple[str, str]], dict[str, Item], list[Item], int]
 
 
 def _opened(t: Transcript, record: Record[Any], fact: r.RunOpened) -> None:
@@ -98,6 +99,10 @@ def _turn(t: Transcript, record: Record[Any], fact: r.TurnStarted) -> None:
     t.close_turn()
 
 
+def _compiled(t: Transcript, record: Record[Any], fact: r.ContextCompiled) -> None:
+    t.compiled = len(t.items)
+
+
 def _ended(t: Transcript, record: Record[Any], fact: r.ActionEnded) -> None:
     t.results[fact.action] = _result(record, fact)
 
@@ -111,6 +116,7 @@ def _result(record: Record[Any], fact: r.ActionEnded) -> Item:
 
 _STEPS: dict[type, Callable[[Transcript, Record[Any], Any], None]] = {
     r.RunOpened: _opened,
+    r.ContextCompiled: _compiled,
     r.MessageReceived: _message,
     r.ModelReplied: _reply,
     r.ModelFailed: _failed,

@@ -52,7 +52,10 @@ class FileSigner:
 
     @classmethod
     def create(cls, path: str | Path, name: str | Callable[[bytes], str], passphrase: bytes | None = None) -> FileSigner:
-        """A new key under this name, which may be made from the public key. The file appears whole or not at all, and never replaces another. Raises Misuse."""
+        """A new key under this name, which may be made from the public key. Raises Misuse.
+
+        The file appears whole or not at all, and never replaces another.
+        """
         target = Path(path)
         private = Ed25519PrivateKey.generate()
         public = private.public_key().public_bytes_raw()
@@ -66,7 +69,7 @@ class FileSigner:
 
     @classmethod
     def open(cls, path: str | Path, passphrase: bytes | None = None) -> FileSigner:
-        """Raises Misuse: no such file, readable by others, not a key, wrong passphrase; each with the command that helps."""
+        """Raises Misuse: no such file, readable by others, not a key, wrong passphrase; each with what helps."""
         target = Path(path)
         raw = _read(target)
         head, _, _ = raw.partition(b"\n")

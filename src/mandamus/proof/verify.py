@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mandamus.core.canonical import accept
-from mandamus.core.digests import manifest_digest, ownership, policy_digest
-from mandamus.core.records import LOG, ActionJudged, AnyRecord, RunOpened, RunOwned, RunSealed
+from mandamus.core.digests import manifest_digest, operation_id, ownership, policy_digest
+from mandamus.core.records import LOG, ActionJudged, ActionProposed, ActionStarted, AnyRecord, RunOpened, RunOwned, RunSealed
 from mandamus.core.run import fold, state_digest
 from mandamus.errors import Misuse, ProofError
 from mandamus.proof import authority, books, bundle, chain, dsse, shown, views
@@ -62,7 +62,7 @@ class Case:
         """The first group decides whether the second has anything to stand on."""
         ground = self._all([lambda: self._container(raw), self._signature, self._records, self._log_chain, self._payloads])
         rest: list[Check] = [
-            self._seal, self._authority, self._owners, self._votes, self._accounts,
+            self._seal, self._authority, self._owners, self._operations, self._votes, self._accounts,
             self._policies, self._manifest, self._keys, self._views, self._sections,
         ]  # fmt: skip
         if ground:
@@ -255,6 +255,22 @@ class Case:
                         _at(record, "no trusted log key signed this takeover", ", ".join(f"{k.name}+{k.id}" for k in keys), "", "MDM-0659")
                     )
         return Claim("owners", "proven", f"{count} takeovers signed by the log's key" if count else "one owner from genesis to the head")
+
+    def _operations(self) -> Claim:
+        """The idempotency key of every intent is the one of its call: the same for every attempt, another for every other action."""
+        proposed: dict[str, str] = {}
+        count = 0
+        for record in self.run.records:
+            fact = record.fact
+            if isinstance(fact, ActionProposed):
+                args = record.body[0].commit if record.body else ""
+                proposed[fact.action] = operation_id(args=args, call=fact.call, run=record.run, tool=fact.tool)
+            elif isinstance(fact, ActionStarted):
+                count += 1
+                wanted = proposed[fact.action]  # the chain's rules: nothing starts that was not proposed
+                if fact.operation != wanted:
+                    raise Broken(_at(record, "its operation id is not the one of this call", wanted, fact.operation, "MDM-0661"))
+        return Claim("operations", "proven", f"{count} intents, each with the operation id of its call")
 
     def _votes(self) -> Claim:
         tally = Votes(self.run.records, self.log.records, self.trust, self.authority, self._shown).check()

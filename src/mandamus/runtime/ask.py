@@ -23,9 +23,7 @@ CALLS_MAX = 64
 
 
 async def perform(s: Session, effect: e.AskModel) -> e.Reply | e.ModelLost:
-    if not s.messages:
-        s.transcript.close_turn()
-        await prepare.join(s, s.transcript.items[s.joined :])
+    await prepare.warm(s)
     try:
         answer = await s.bound.model.generate(prepare.prompt(s), s.bound.settings)
         if not answer.text and not answer.calls:

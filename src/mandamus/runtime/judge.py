@@ -6,7 +6,6 @@ judgement; a record of an earlier owner proves nothing. People never start anyth
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import msgspec
@@ -30,19 +29,46 @@ from mandamus.runtime.session import Session
 PREVIEW_RULES = 8
 
 
+class Gathered(msgspec.Struct, frozen=True, kw_only=True):
+    """What a judgement reads from outside the run. `used` is what an allowance would be charged."""
+
+    people: f.PeopleFacts
+    votes: dict[str, int]
+    sums: dict[str, int]
+    reserves: tuple[Reserve, ...] = ()
+    used: tuple[Reserve, ...] = ()
+    stopped: bool = False
+
+
 class Batch:
-    """One effect's work: the run as it stood, the clock, and what earlier actions of the batch would reserve."""
+    """One effect's work: the run as it stood, the clock, and what earlier actions of the batch would reserve.
+
+    Whatever lies outside the run comes through `gather` and `said`; replay gives what was recorded instead.
+    """
 
     def __init__(self, s: Session, clock: Clock) -> None:
         self.s, self.run, self.clock = s, s.run, clock
         self.tentative: dict[str, int] = {}
+
+    async def gather(self, action: Action, tool: ToolSpec, args: dict[str, Any]) -> Gathered:
+        met, votes = await _people(self, action)
+        sums, reserves = await _sums(self, tool, args, action)
+        standing, allowance = await _allowance(self, tool, args, action)
+        people = f.PeopleFacts(approved=len(votes), met=met, roles=_roles(self.s, votes), standing=standing)
+        stopped = self.s.env.log.stopped(self.s.bound.spec.name, self.s.env.tenant)
+        return Gathered(people=people, votes=votes, sums=sums, reserves=reserves, used=allowance if standing and not met else (), stopped=stopped)
+
+    async def said(self, action: Action, request: Waiting, decision: str) -> bool:
+        """Whether people gave this answer about an outcome, by ballots that verify now."""
+        seqs = tuple(v.seq for v in request.votes if v.decision == decision)
+        return len(await _verified(self, action, seqs, decision)) >= request.quorum
 
 
 async def perform(s: Session, effect: e.Judge) -> e.Judgement:
     s.balances.clear()
     batch = Batch(s, policy_clock(s))
     s.authority = s.env.log.authority
-    verdicts = [await _one(batch, batch.run.actions[id]) for id in effect.actions]
+    verdicts = [await one(batch, batch.run.actions[id]) for id in effect.actions]
     return e.Judgement(seq=effect.seq, clock=batch.clock, verdicts=tuple(verdicts))
 
 
@@ -52,7 +78,7 @@ def policy_clock(s: Session) -> Clock:
     return now if known is None or now.now - known.now > CLOCK_AGE else known
 
 
-async def _one(b: Batch, action: Action) -> e.Verdict:
+async def one(b: Batch, action: Action) -> e.Verdict:
     if _nothing_left_to_try(b.run, action, b.s):
         return await _settle(b, action)
     return await _start(b, action)
@@ -90,26 +116,23 @@ async def _start(b: Batch, action: Action) -> e.Verdict:
     if first.verdict == "deny" or tool is None:
         return _verdict(b, action, j.combine([first]), None, {}, {})
     args = await s.value(action.seq, "args")
-    own = [first, j.asks(action), j.capability(run, action), j.limits(run, action, s.env.log.stopped(s.bound.spec.name, s.env.tenant))]
-    met, votes = await _people(b, action)
-    sums, reserves = await _sums(b, tool.spec, args, action)
-    standing, allowance = await _allowance(b, tool.spec, args, action)
-    people = f.PeopleFacts(approved=len(votes), met=met, roles=_roles(s, votes), standing=standing)
-    began = time.perf_counter_ns()
+    got = await b.gather(action, tool.spec, args)
+    people, sums = got.people, got.sums
+    own = [first, j.asks(action), j.capability(run, action), j.limits(run, action, got.stopped)]
+    began = s.env.time.now()
     facts, combined = await _ask(b, tool.spec, action, args, own, people, sums)
     hypothetical = ""
     if combined.verdict == "escalate":
-        full = msgspec.structs.replace(people, met=tuple(sorted({*met, *(a.chain for a in combined.asks)})), approved=99)
+        full = msgspec.structs.replace(people, met=tuple(sorted({*people.met, *(a.chain for a in combined.asks)})), approved=99)
         _, then = await _ask(b, tool.spec, action, args, own, full, sums)
         hypothetical = then.verdict
         if then.verdict not in ("allow", "escalate"):
             combined = msgspec.structs.replace(then, code=then.code or "policy")
-    decision = _decision(combined, hypothetical, (time.perf_counter_ns() - began) // 1000)
+    decision = _decision(combined, hypothetical, s.env.time.now() - began)
     if combined.verdict == "allow":
-        for r in reserves:
+        for r in got.reserves:
             b.tentative[r.account] = b.tentative.get(r.account, 0) + r.amount
-    used = allowance if standing and not met else ()
-    return await _with_intent(b, action, tool.spec, args, combined, facts, decision, (*reserves, *used), tuple(votes.values()))
+    return await _with_intent(b, action, tool.spec, args, combined, facts, decision, (*got.reserves, *got.used), tuple(got.votes.values()))
 
 
 async def _ask(
@@ -314,17 +337,12 @@ async def _settle(b: Batch, action: Action) -> e.Verdict:
         args = await b.s.value(action.seq, "args")
         return msgspec.structs.replace(verdict, request=await _request(b, action, tool.spec, args, combined, combined.asks[0], "outcome"))
     said = decision_of(request)
-    if said and await _said(b, action, request, said):
+    if said and await b.said(action, request, said):
         if said == "again":
             return await _start(b, msgspec.structs.replace(action, request=None))
         return msgspec.structs.replace(verdict, verdict="allow", settle=said)
     expired = j.combine([j.Answer(layer="asks", verdict="deny", code="expired", determining=(f.Determining(id="ask.expired", verdict="deny"),))])
     return msgspec.structs.replace(_verdict(b, action, expired, tool.spec, {}, _decision(expired, "", 0)), about="outcome", halt="people")
-
-
-async def _said(b: Batch, action: Action, request: Waiting, decision: str) -> bool:
-    seqs = tuple(v.seq for v in request.votes if v.decision == decision)
-    return len(await _verified(b, action, seqs, decision)) >= request.quorum
 
 
 def _chain(b: Batch) -> str:

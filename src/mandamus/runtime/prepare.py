@@ -23,6 +23,7 @@ _NOTES = {
 
 async def perform(s: Session, effect: e.Prepare) -> e.Prepared:
     clock, spec = s.clock(), s.bound.spec
+    await warm(s)
     reserves = s.tokens + s.bound.settings.max_output
     if effect.attempt > 1:
         return e.Prepared(turn=effect.turn, attempt=effect.attempt, clock=clock, model=s.bound.settings.model, reserves=reserves)
@@ -36,6 +37,12 @@ async def perform(s: Session, effect: e.Prepare) -> e.Prepared:
         items=len(s.messages), tokens=s.tokens, window=spec.window, manifest=[[x.kind, x.seq, x.call or x.part] for x in fresh],
         checks=checks, fault=fault,
     )  # fmt: skip
+
+
+async def warm(s: Session) -> None:
+    """Join what the newest recorded compile had joined. A process that took the run over begins here, so that the same log gives the same prompt."""
+    if s.joined < s.transcript.compiled:
+        await join(s, s.transcript.items[s.joined : s.transcript.compiled])
 
 
 async def join(s: Session, items: list[Item]) -> list[str]:

@@ -115,6 +115,7 @@ async def take_over(env: Env, bound: Bound, run: str) -> Session:
         s.head, s.live = held, held
         if s.run.life == "sealed":
             return s
+        await recall(s)
         await _say_so(s)
         if s.head.mail > s.run.cursor:
             await mail.drain(s)
@@ -134,13 +135,18 @@ async def _say_so(s: Session) -> None:
 
 
 async def recall(s: Session) -> None:
-    """Put the history of the thread's earlier run before the new input. Labels and order stay those of the earlier run."""
+    """Put the history of the thread's earlier run before the new input. Labels and order stay those of the earlier run.
+
+    A fork carries its own history, and continues the thread that its parent continued.
+    """
     parent = s.run.genesis.parent
-    if parent is UNSET:
+    if parent is UNSET or parent.kind == "handoff":
         return
     earlier = await read_run(s.env, s.bound, parent.run)
-    if earlier.run.genesis.parent is not UNSET and earlier.run.genesis.parent.kind == "thread":
-        await recall(earlier)
+    await recall(earlier)
+    if parent.kind == "fork":
+        s.messages, s.tokens, s.replies = list(earlier.messages), earlier.tokens, earlier.replies
+        return
     earlier.transcript.close_turn()
     await prepare.join(earlier, earlier.transcript.items[earlier.joined :])
     s.messages, s.tokens, s.replies = list(earlier.messages), earlier.tokens, earlier.replies

@@ -110,6 +110,17 @@ class RecordCases(Suite):
         conflict = await expect(Conflict, put(ledger, foreign, fork.next()))
         assert conflict.head == head
 
+    async def test_a_head_that_never_was_conflicts(self, ledger: Ledger) -> None:
+        """The right hash with a wrong epoch or seq: somebody made it up, and records after it would lie about who wrote them."""
+        chain = Chain("run-1")
+        head = await put(ledger, None, chain.genesis())
+        for change in ({"epoch": 2}, {"seq": 4}):
+            made_up = chain.fork()
+            made_up.at = msgspec.structs.replace(made_up.at, **change)
+            conflict = await expect(Conflict, put(ledger, msgspec.structs.replace(head, **change), made_up.next()))
+            assert conflict.head == head
+        await self._untouched(ledger, head, 1)
+
     async def test_a_fenced_owner_conflicts_and_sees_the_epoch(self, ledger: Ledger) -> None:
         chain = Chain("run-1")
         first = await put(ledger, None, chain.genesis())

@@ -1,0 +1,60 @@
+"""The scene: a folder of its own, what is asked, the policy, and the people who may approve.
+
+The rule a newcomer would break: the demo wipes a folder only when it finds its own marker in it; any other folder is left as it is.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from mandamus.errors import Misuse
+
+MARKER = ".mandamus-demo"
+_MARK = "This folder was made by `mandamus demo`, which wipes it when it runs again.\n"
+
+PROMPT = "Pay 50,000.00 USD to Acme Suppliers"
+PAYEE = "Acme Suppliers"
+AMOUNT = {"amount": "5000000", "currency": "USD", "decimals": 2}
+POLICY_FILE = "treasury.yaml"
+POLICY = """\
+# What the payout agent may do. Whatever no rule permits is denied.
+chains:
+  treasurers:
+    tiers: [{quorum: 2, roles: [treasurer], deadline: 1h}]
+rules:
+  - id: payments
+    permit: {tool: [send_payment]}
+  - id: dual-approval
+    dualApproval: {over: 10000.00 USD, chain: treasurers}
+  - id: daily-limit
+    maxDailyLimit: {limit: 100000.00 USD}
+"""
+# Alice has a key on her desk and one in her pocket: two keys, one voter.
+PEOPLE = {"alice": "p-alice", "alice-phone": "p-alice", "bob": "p-bob"}
+
+
+# -- the folder ------------------------------------------------------------------------------------------------------------------
+def clear(folder: Path) -> None:
+    """An empty folder with the marker in it. Raises Misuse for a folder that is there and is not the demo's."""
+    if folder.is_symlink() or (folder.exists() and not (folder / MARKER).is_file()):
+        raise Misuse(
+            "this folder is not the demo's", code="MDM-0801", where=str(folder), expected=f"no folder, or one with {MARKER} in it",
+            why="the demo empties its folder before it begins", fix="mandamus demo --dir ANOTHER",
+        )  # fmt: skip
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        (folder / MARKER).write_text(_MARK)
+        (folder / POLICY_FILE).write_text(POLICY)
+    except OSError as error:
+        raise Misuse(f"the folder cannot be written: {error.strerror}", code="MDM-0802", where=str(folder), fix="--dir FOLDER") from None
+
+
+def ledger_uri(folder: Path) -> str:
+    return f"sqlite:///{folder / 'run.db'}"
+
+
+def key_file(folder: Path, name: str) -> Path:
+    return folder / "people" / f"{name}.pem"

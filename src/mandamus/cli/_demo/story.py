@@ -1,0 +1,159 @@
+"""The seven steps, each done by real processes: ask, judge, approve, crash, resume, prove, tamper; and the plain loop beside them.
+
+`tell(folder, pause) -> yields Step`. The rule a newcomer would break: no number here is written by hand; each comes from the ledger,
+the bank or the verifier of this very run, and a step whose outcome is not the promised one raises.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from mandamus.cli._demo import scene
+from mandamus.cli._demo.stage import Actor, Stage
+from mandamus.errors import EngineFault
+
+CAST = 14
+PATIENCE_S = 30.0
+
+
+class Step(Struct, frozen=True):
+    """One step as it happened. `facts` are what its lines are made of."""
+
+    n: int
+    name: str
+    facts: dict[str, Any]
+
+
+Pause = Callable[[str], None]
+
+
+def tell(folder: Path, pause: Pause = lambda before: None, consent: Callable[[dict[str, Any]], bool] = lambda card: True) -> Iterator[Step]:
+    """Play it. `pause(name)` is called before each step; `consent(card)` is Alice's answer when a person plays her."""
+    with Stage(folder, CAST) as stage:
+        bank = stage.begin("bank")
+        told = Story(folder, stage, bank.hear()["url"])
+        for step in (told.ask, told.judge, told.approve, told.crash, told.resume, told.prove, told.tamper):
+            pause(step.__name__)
+            yield step(consent) if step is told.approve else step()  # type: ignore[call-arg, operator]
+
+
+class Story:
+    """What one step leaves for the next."""
+
+    def __init__(self, folder: Path, stage: Stage, bank_url: str) -> None:
+        from mandamus.testing.bank import Bank
+
+        self.folder, self.stage, self.bank_url, self.bank = folder, stage, bank_url, Bank(bank_url)
+        self.bundle, self.trust = folder / "run.bundle", folder / "trust"
+        self.asked: dict[str, Any] = {}
+        self.worker: Actor
+
+    # -- the steps ---------------------------------------------------------------------------------------------------------------
+    def ask(self) -> Step:
+        self.asked = self.stage.play("ask", bank=self.bank_url)
+        _must(self.asked["state"] == "suspended", "the run waits for people")
+        return Step(1, "ask", {"pid": self.asked["pid"], "prompt": scene.PROMPT, "run": self.asked["run"], "model": "scripted"})
+
+    def judge(self) -> Step:
+        a = self.asked
+        _must(a["verdict"] == "escalate", "policy escalates")
+        keys = ("verdict", "rule", "reason", "chain", "quorum", "event", "pid")
+        return Step(2, "judge", {"tool": "send_payment", "policy": scene.POLICY_FILE, **{k: a[k] for k in keys}})
+
+    def approve(self, consent: Callable[[dict[str, Any]], bool]) -> Step:
+        """Alice, Alice again with her other key, and Bob; a worker counts. The last worker stops with the intent in the ledger."""
+        alice = self._vote("alice", consent)
+        self._vote("alice-phone")
+        counted = self._work()
+        _must(counted["voted"] == ["p-alice"] and counted["refused"] == ["voted_already"], "two keys of one person are one voter")
+        bob = self._vote("bob")
+        self.worker = self.stage.begin("work", bank=self.bank_url, run=self.asked["run"], gate=True)
+        self.worker.hear()
+        seen = self.stage.play("look", run=self.asked["run"])
+        _must(seen["verdict"] == "allow" and len(seen["votes"]) == 2, "policy is asked again with both votes")
+        return Step(3, "approve", {
+            "alice": alice["pid"], "bob": bob["pid"], "quorum": self.asked["quorum"], "after_alice": len(counted["voted"]), "again": counted["refused"][0],
+            "after_bob": len(seen["votes"]), "verdict": seen["verdict"], "intent": seen["intent"], "digest": alice["signed"],
+        })  # fmt: skip
+
+    def crash(self) -> Step:
+        """The bank books and never answers; then the process is killed, as a power cut would."""
+        self.bank.behave("hold")
+        self.worker.tell({})
+        self._until_booked(1)
+        status = self.worker.kill()
+        seen = self.stage.play("look", run=self.asked["run"])
+        _must(seen["last"] == "ActionStarted", "the result was never written")
+        return Step(4, "crash", {"pid": self.worker.pid, "status": status, "booked": len(self.bank.payments()), "last": seen["last"]})
+
+    def resume(self) -> Step:
+        done = self._work()
+        _must(done["state"] == "completed" and done["via"] == "reconciled", "the payment is found at the bank, and adopted")
+        paid = len(self.bank.payments())
+        plain = self._plain_loop() - paid
+        keys = ("pid", "folded", "doubted", "via", "result", "state", "events")
+        return Step(5, "resume", {**{k: done[k] for k in keys}, "payments": paid, "plain_loop_payments": plain})
+
+    def prove(self) -> Step:
+        made = self.stage.play("prove", run=self.asked["run"], bundle=str(self.bundle))
+        said = self._check(self.bundle)
+        report, again = said["report"], said["judged_again"]
+        _must(report["verdict"] == "PROVEN" and again and all(x["same"] for x in again), "the bundle proves the run")
+        votes = next(c["says"] for c in report["claims"] if c["name"] == "votes")
+        return Step(6, "prove", {
+            "bundle": str(self.bundle), "trust": str(self.trust), "bytes": made["bytes"], "events": report["events"], "verdict": report["verdict"],
+            "head": report["head"], "votes": votes, "judged_again": len(again), "claims": [c["name"] for c in report["claims"] if c["outcome"] == "proven"],
+        })  # fmt: skip
+
+    def tamper(self) -> Step:
+        """One byte of the intent: the sum that it reserved."""
+        raw = self.bundle.read_bytes()
+        old, new = b'"amount":5000000', b'"amount":5900000'
+        at = raw.index(old, raw.index(b'"type":"ActionJudged"'))
+        other = self.folder / "tampered.bundle"
+        other.write_bytes(raw[:at] + new + raw[at + len(old) :])
+        said = self._check(other)
+        report = said["report"]
+        _must(report["verdict"] == "NOT PROVEN" and said["exit_code"] == 1, "one byte is enough")
+        broken = report["broken"]
+        return Step(7, "tamper", {
+            "bundle": str(other), "bytes": sum(a != b for a, b in zip(raw, other.read_bytes())), "verdict": report["verdict"], "where": broken["where"],
+            "event": broken["event"], "what": broken["what"], "expected": broken.get("expected", ""), "found": broken.get("found", ""),
+            "attested": report.get("attested", ""),
+        })  # fmt: skip
+
+    # -- parts -------------------------------------------------------------------------------------------------------------------
+    def _vote(self, key: str, consent: Callable[[dict[str, Any]], bool] | None = None) -> dict[str, Any]:
+        return self.stage.play("vote", run=self.asked["run"], key=key)
+
+    def _work(self) -> dict[str, Any]:
+        return self.stage.play("work", bank=self.bank_url, run=self.asked["run"])
+
+    def _check(self, bundle: Path) -> dict[str, Any]:
+        return self.stage.play("check", bundle=str(bundle), trust=str(self.trust))
+
+    def _plain_loop(self) -> int:
+        """The same fault at the same place: booked, killed, run again. Returns how many payments the bank has now."""
+        before = len(self.bank.payments())
+        self.bank.behave("hold")
+        first = self.stage.begin("loop", bank=self.bank_url)
+        self._until_booked(before + 1)
+        first.kill()
+        self.stage.play("loop", bank=self.bank_url)
+        return len(self.bank.payments())
+
+    def _until_booked(self, payments: int) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while len(self.bank.payments()) < payments:
+            _must(time.monotonic() < end, "the bank books the payment")
+            time.sleep(0.02)
+
+
+def _must(holds: bool, what: str) -> None:
+    if not holds:
+        raise EngineFault(f"the demo did not go as it must: {what}", code="MDM-0804", why="this is a fault of the program: please report it", fix="mandamus doctor")

@@ -1,0 +1,70 @@
+"""Key files and principals, for the verbs that sign.
+
+The rule a newcomer would break: a name is not an identity. Who signs is said by the trust file, and principals are opaque ids, since they
+stand in the log for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from mandamus.cli.common import Cli
+from mandamus.errors import Misuse, Refused
+
+if TYPE_CHECKING:
+    from mandamus.drivers.sign_file import FileSigner
+    from mandamus.proof.trust import Trust
+
+PASSPHRASE = "MANDAMUS_KEY_PASSPHRASE"
+_principal = re.compile(r"p-[a-z0-9][a-z0-9-]{0,61}").fullmatch
+_role = re.compile(r"[a-z][a-z0-9_-]{0,61}").fullmatch
+
+
+def principal_id(text: str) -> str:
+    """Raises Misuse for a name or an address: it would stand in the log for ever."""
+    if not _principal(text):
+        raise Misuse(
+            f"{ascii(text[:60])} is no principal", code="MDM-0020", expected="p- and small letters, digits or -, such as p-alice or p-7f3a",
+            why="it stands in the log for ever; names and e-mail addresses do not belong there",
+        )  # fmt: skip
+    return text
+
+
+def role_name(text: str) -> str:
+    if not _role(text):
+        raise Misuse(f"{ascii(text[:60])} is no role", code="MDM-0020", expected="small letters, digits, _ and -, such as treasurer")
+    return text
+
+
+def open_key(cli: Cli, path: str | None) -> FileSigner:
+    """The key file; asks for its passphrase when it has one. Raises Misuse with the way out."""
+    from mandamus.drivers.sign_file import FileSigner
+
+    if not path:
+        raise Misuse("who signs? no key was given", code="MDM-0021", expected="--key FILE", fix="mandamus key new alice.pem --name alice, then key enroll")
+    secret = os.environ.get(PASSPHRASE)
+    try:
+        return FileSigner.open(path)
+    except Misuse as error:
+        if "needs a passphrase" not in error.diagnosis.what:
+            raise
+    if secret is None:
+        if not cli.may_ask():
+            raise Misuse("the key file needs a passphrase", code="MDM-0191", where=path, fix=f"set {PASSPHRASE}, or run it in a terminal")
+        import getpass
+
+        secret = getpass.getpass(f"passphrase of {path}: ")
+    return FileSigner.open(path, secret.encode())
+
+
+def principal_of(signer: FileSigner, trust: Trust) -> str:
+    """Whose vote this key is. Raises Refused when it is nobody's."""
+    found = trust.approvers.get(signer.key.public)
+    if found is None:
+        raise Refused(
+            "this key is no approver of the ledger", code="MDM-0333", expected="a key of the trust file", found=f"{signer.key.name}+{signer.key.id}",
+            why="a vote counts by its key, never by a name", fix="mandamus key enroll --principal p-... --key FILE, by whoever runs the ledger",
+        )  # fmt: skip
+    return found[0]

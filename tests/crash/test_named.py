@@ -1,0 +1,531 @@
+"""The named dangers of DURABILITY section 9, each as one test: who may start what, and what a crash may never do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from mandamus import Absent, Conflict, Found, NotDone, ProofError, wiring
+from mandamus.core import records as r
+from mandamus.core.payload import SALT
+from mandamus.core.records import LOG, MailRef
+from mandamus.core.seal import Content, Draft
+from mandamus.runtime import drive, execute, recover
+from mandamus.testing.people import signer, stop, vote
+from mandamus.testing.power import Power, PowerCut, PowerLedger
+from tests.crash.stand import LARGE, PAY, SMALL, TUESDAY, TWO, Around, Retry, Stand, agent_of, pay_tool, rules_file, waiting
+
+NEVER = {"id": "closed", "denyTools": {"tools": ["pay"]}}
+DAY = 86_400_000_000
+
+
+def run(coroutine: Any) -> Any:
+    return asyncio.run(coroutine)
+
+
+async def killed_at(stand: Stand, place: str) -> str:
+    """A run whose process died at this place. Returns its id."""
+    power = Power()
+    reached = power.place
+
+    def cut(name: str) -> None:
+        if name == place:
+            power.cuts, power.base = (0,), len(power.trace)
+        reached(name)
+
+    power.place = cut  # type: ignore[method-assign]
+    stand.power = power
+    env = await stand.worker("worker-1", lambda inner: PowerLedger(inner, power))
+    with pytest.raises(PowerCut):
+        await stand.run(env=env)
+    await stand.handle.close()
+    stand.power = Power()
+    return [head.run async for head in stand.ledger.runs() if head.run != LOG][0]
+
+
+# -- each attempt is judged on today's facts ------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("effect", "place", "ends"), [("keyed", "after pay", "unknown"), ("keyed", "before pay", "unknown"), ("reconcilable", "before pay", "cancelled")])
+def test_a_second_attempt_under_a_policy_that_meanwhile_denies_does_not_start(effect: str, place: str, ends: str) -> None:
+    class Nowhere:
+        async def find(self, operation_id: str) -> Absent:
+            return Absent()
+
+    async def story() -> None:
+        contract = {"reconcile": Nowhere()} if effect == "reconcilable" else {}
+        pay = pay_tool(effect, **contract)
+        stand = await Stand.of(agent_of(pay))
+        id = await killed_at(stand, place)
+        before = stand.deeds
+        today = await wiring.bind(agent_of(pay, policies=(PAY, NEVER)))
+        s = await stand.resume(id, bound=today)
+        assert [f.attempt for f in await stand.facts(id, r.ActionStarted)] == [1]
+        assert [f.verdict for f in await stand.facts(id, r.ActionJudged)][1] == "deny"
+        assert (await stand.facts(id, r.ActionEnded))[-1].result == ends
+        assert stand.deeds == before
+        assert bool(s.run.open_actions and waiting(s).request) == (ends == "unknown"), "people are asked about what nobody knows"
+
+    run(story())
+
+
+WEEK = """
+chains:
+  slow:
+    tiers:
+      - {quorum: 2, deadline: 72h}
+rules:
+  - {id: pay, permit: {safety: financial}}
+  - {id: two, dualApproval: {over: "10.00 USD", chain: slow, quorum: 2}}
+  - {id: friday, noWritesOn: {weekdays: [friday]}}
+"""
+
+
+@pytest.mark.parametrize(("days", "started"), [(2, 1), (3, 0)])
+def test_proposed_on_tuesday_voted_on_friday_with_no_writes_on_friday_is_denied(days: int, started: int, tmp_path: Any) -> None:
+    async def story() -> None:
+        stand = await Stand.of(agent_of(pay_tool(), calls=(("pay", {"to": "Acme", "amount": LARGE}),), policies=(rules_file(tmp_path, WEEK),)))
+        s = await stand.run()
+        stand.time.instant = TUESDAY + days * DAY
+        await stand.vote(s)
+        s = await stand.resume(s.run.id)
+        assert len(await stand.facts(s.run.id, r.ActionStarted)) == started
+        assert stand.deeds == started
+        last = (await stand.facts(s.run.id, r.ActionJudged))[-1]
+        assert last.verdict == ("allow" if started else "deny")
+        assert started or "friday" in last.determining
+
+    run(story())
+
+
+# -- one writer ---------------------------------------------------------------------------------------------------------------
+def test_a_second_resume_of_a_live_run_conflicts_and_writes_nothing() -> None:
+    async def story() -> None:
+        gate = asyncio.Event()
+        stand = await Stand.of(agent_of(pay_tool(deed=lambda ctx: gate.wait())))
+        owner = await stand.open()
+        driving = asyncio.create_task(stand.carry(owner))
+        while not await stand.facts(owner.run.id, r.ActionStarted):
+            await asyncio.sleep(0)
+        before = await stand.records(owner.run.id)
+        with pytest.raises(Conflict):
+            await stand.take(owner.run.id)
+        assert await stand.records(owner.run.id) == before
+        gate.set()
+        await driving
+        assert owner.run.end == "completed"
+        assert not await stand.facts(owner.run.id, r.RunOwned)
+        assert stand.deeds == 1
+
+    run(story())
+
+
+def test_the_late_outcome_of_a_fenced_owner_is_refused_and_nothing_of_it_is_written() -> None:
+    async def story() -> None:
+        gate = asyncio.Event()
+        stand = await Stand.of(agent_of(pay_tool("irreversible", deed=lambda ctx: gate.wait())))
+        old = await stand.open()
+        driving = asyncio.create_task(stand.carry(old))
+        while not await stand.facts(old.run.id, r.ActionStarted):
+            await asyncio.sleep(0)
+        stand.ledger._store.locks.clear()  # its machine was paused for so long that its lease ran out
+        s = await stand.resume(old.run.id)
+        epoch, seen = s.run.epoch, await stand.records(old.run.id)
+        gate.set()
+        with pytest.raises(Conflict) as refused:
+            await driving
+        assert refused.value.on == "run"
+        assert await stand.records(old.run.id) == seen
+        assert epoch == 2
+        assert (await stand.facts(old.run.id, r.ActionEnded))[-1].result == "unknown"
+        assert stand.deeds == 1
+
+    run(story())
+
+
+# -- shared accounts ----------------------------------------------------------------------------------------------------------
+def test_two_runs_racing_for_one_limit_never_go_over_it() -> None:
+    daily = {"id": "daily", "maxDailyLimit": {"limit": "100.00 USD"}}
+    call = (("pay", {"to": "Acme", "amount": {"amount": "60.00", "currency": "USD"}}),)
+
+    async def story() -> None:
+        stand = await Stand.of(agent_of(pay_tool(), calls=call, policies=(PAY, daily)))
+        both, arrived = asyncio.Event(), []
+
+        async def meet(facts: list[r.Fact]) -> None:
+            """Both have judged before either writes."""
+            if any(isinstance(f, r.ActionStarted) for f in facts) and len(arrived) < 2:
+                arrived.append(1)
+                if len(arrived) == 2:
+                    both.set()
+                await both.wait()
+
+        runs = await asyncio.gather(*(stand.run(env=await stand.worker(n, lambda inner: Around(inner, meet))) for n in "ab"))
+        started = [len(await stand.facts(s.run.id, r.ActionStarted)) for s in runs]
+        assert sorted(started) == [0, 1]
+        assert stand.deeds == 1
+        loser = runs[started.index(0)].run.id
+        assert [f.verdict for f in await stand.facts(loser, r.ActionJudged)] == ["deny"]
+        account = await stand.ledger.account("limit/default/daily/payout-bot/2023-11-21")
+        assert account is not None
+        assert (account.reserved, account.spent) == (0, 6000)
+
+    run(story())
+
+
+def test_a_stop_between_judgement_and_intent_makes_the_append_fail_and_the_action_is_judged_again() -> None:
+    async def story() -> None:
+        stand = await Stand.of(agent_of(pay_tool()))
+        admin = await stand.worker("admin")
+        told = []
+
+        async def meanwhile(facts: list[r.Fact]) -> None:
+            if any(isinstance(f, r.ActionStarted) for f in facts) and not told:
+                told.append(1)
+                await admin.log.append([Draft(r.StopRequested(agent="payout-bot", clock=admin.clock("UTC"), mode="halt", principal="p-admin"), 0)], raises=True)
+
+        s = await stand.run(env=await stand.worker("worker", lambda inner: Around(inner, meanwhile)))
+        assert told
+        assert await stand.facts(s.run.id, r.ActionStarted) == []
+        judged = await stand.facts(s.run.id, r.ActionJudged)
+        assert [(f.verdict, f.code) for f in judged] == [("deny", "stopped")]
+        assert s.run.life == "halted"
+        assert stand.deeds == 0
+
+    run(story())
+
+
+def test_an_outcome_is_not_lost_when_another_start_beside_it_is_rolled_back() -> None:
+    """Two actions: one finishes in the moment in which the other's intent is refused. The finished one is not done again."""
+
+    async def story() -> None:
+        tries: list[str] = []
+
+        def deed(ctx: Any) -> None:
+            tries.append(ctx.operation_id)
+            if len(tries) == 1:
+                raise NotDone("not today")
+
+        first = pay_tool("irreversible", deed, name="pay", retry=Retry(3, backoff_ms=0))
+        gate = asyncio.Event()
+        second = pay_tool("irreversible", lambda ctx: gate.wait(), name="wire")
+        calls = (("pay", {"to": "A", "amount": SMALL}), ("wire", {"to": "B", "amount": SMALL}))
+        stand = await Stand.of(agent_of(first, second, calls=calls))
+        admin = await stand.worker("admin")
+        told = []
+
+        async def meanwhile(facts: list[r.Fact]) -> None:
+            if any(isinstance(f, r.ActionStarted) and f.attempt == 2 for f in facts) and not told:
+                told.append(1)
+                await admin.log.append([Draft(r.PolicyChanged(clock=admin.clock("UTC"), new="b" * 64, old="a" * 64), 0)], raises=True)
+
+        async def before(facts: list[r.Fact]) -> None:
+            if any(isinstance(f, r.ActionStarted) and f.attempt == 2 for f in facts):
+                gate.set()
+            await meanwhile(facts)
+
+        s = await stand.run(env=await stand.worker("worker", lambda inner: Around(inner, before)))
+        assert told
+        assert s.run.end == "completed"
+        assert sorted(stand.world.deeds.values()) == [1, 1]
+
+    run(story())
+
+
+# -- votes are evidence -------------------------------------------------------------------------------------------------------
+def waits_for_two() -> Any:
+    return agent_of(pay_tool(), calls=(("pay", {"to": "Acme", "amount": LARGE}),), policies=(PAY, TWO))
+
+
+def test_junk_votes_recorded_by_an_owner_start_nothing_at_the_next_one() -> None:
+    """A compromised worker writes `Voted` for two people into the chain; whoever owns the run next verifies the ballots itself."""
+
+    async def story() -> None:
+        stand = await Stand.of(waits_for_two())
+        s = await stand.run()
+        bad = await stand.take(s.run.id)
+        action = waiting(bad)
+        assert action.request is not None
+        for n, name in enumerate(stand.crowd.people):
+            fact = r.Voted(
+                about="start", action=action.id, ballot="0" * 64, clock=bad.clock(), decision="approve", mail=MailRef(cursor=n + 1, key="0" * 63 + str(n)),
+                principal=name, request=action.request.id, scope="once",
+            )  # fmt: skip
+            bad.record([Draft(fact, 1, (Content("ballot", {"payload": "", "payloadType": "x", "signatures": []}),))])
+        assert await bad.save()
+        await recover.give_back(bad)
+        s = await stand.resume(s.run.id)
+        assert await stand.facts(s.run.id, r.ActionStarted) == []
+        assert stand.deeds == 0
+        assert s.run.life != "completed"
+
+    run(story())
+
+
+def test_forged_squatted_replayed_and_foreign_mail_counts_for_nothing_and_is_said() -> None:
+    async def story() -> None:
+        stand = await Stand.of(waits_for_two())
+        s, other = await stand.run(), await stand.run()
+        action, name = waiting(s), next(iter(stand.crowd.people))
+        stranger = signer(f"people.test/{name}")
+        good = stand.crowd.vote(s, action, name, "approve")
+        forged = good.replace(b'"sig":"', b'"sig":"AA', 1)
+        again = vote(s, action, stand.crowd.people[name], "approve", expires=action.request.expires - 1)  # type: ignore[union-attr]
+        foreign = stand.crowd.vote(other, waiting(other), name, "approve")
+        for message in (good, good, again, vote(s, action, stranger, "approve"), forged, foreign, b"{", b"\xff" * 9):
+            await stand.ledger.send(s.run.id, message)
+        s = await stand.resume(s.run.id)
+        voted = await stand.facts(s.run.id, r.Voted)
+        assert [v.principal for v in voted] == [name]
+        reasons = [f.reason for f in await stand.facts(s.run.id, r.MessageRefused)]
+        assert reasons[:2] == ["voted_already", "not_an_approver"]
+        assert reasons[3:] == ["wrong_request", "malformed", "malformed"]
+        assert len(reasons) == 6
+        assert await stand.facts(s.run.id, r.ActionStarted) == []
+        assert stand.deeds == 0
+
+    run(story())
+
+
+def test_a_vote_for_what_was_shown_yesterday_does_not_start_something_else() -> None:
+    async def story() -> None:
+        stand = await Stand.of(waits_for_two())
+        s = await stand.run()
+        for wrong in ({"action": "f" * 64}, {"card": "f" * 64}, {"policy": "f" * 64}, {"expires": TUESDAY - 1}, {"origin": "elsewhere"}):
+            await stand.vote(s, **wrong)
+        s = await stand.resume(s.run.id)
+        assert await stand.facts(s.run.id, r.Voted) == []
+        assert len(await stand.facts(s.run.id, r.MessageRefused)) == 10
+        assert stand.deeds == 0
+
+    run(story())
+
+
+def test_votes_are_named_in_the_intent_that_used_them_and_count_for_its_later_attempts() -> None:
+    async def story() -> None:
+        stand = await Stand.of(waits_for_two())
+        s = await stand.run()
+        await stand.vote(s)
+        stand.power = Power()
+        env = await stand.worker("worker-2", lambda inner: PowerLedger(inner, stand.power))
+        taken = await stand.take(s.run.id, env)
+        stand.power.cuts, stand.power.base = (stand_places(stand, "after pay"),), len(stand.power.trace)
+        with pytest.raises(PowerCut):
+            await stand.carry(taken)
+        await stand.handle.close()
+        stand.power = Power()
+        s = await stand.resume(s.run.id)
+        votes = [x.seq for x in await stand.records(s.run.id) if isinstance(x.fact, r.Voted)]
+        assert [f.votes for f in await stand.facts(s.run.id, r.ActionStarted)] == [tuple(votes), tuple(votes)]
+        assert len(await stand.facts(s.run.id, r.ApprovalRequested)) == 1, "nobody is asked twice"
+        assert s.run.end == "completed"
+        assert len(stand.world.deeds) == 1
+
+    run(story())
+
+
+def stand_places(stand: Stand, name: str) -> int:
+    """The deed comes two places behind the write of its intent."""
+    return 3
+
+
+def test_one_message_is_one_fact_however_often_it_is_read() -> None:
+    async def story() -> None:
+        stand = await Stand.of(waits_for_two())
+        s = await stand.run()
+        await stand.vote(s, people=1)
+        for _ in range(3):
+            s = await stand.resume(s.run.id)
+            await stand.vote(s, people=1)
+        assert len(await stand.facts(s.run.id, r.Voted)) == 1
+        assert await stand.facts(s.run.id, r.MessageRefused) == []
+
+    run(story())
+
+
+def test_mail_that_comes_while_the_lease_is_given_back_is_not_slept_through() -> None:
+    async def story() -> None:
+        stand = await Stand.of(waits_for_two())
+        sent = []
+
+        class Late(Around):
+            async def renew(self, head: Any, ttl_ms: int) -> Any:
+                if ttl_ms == 0 and not sent:
+                    sent.append(1)
+                    await stand.ledger.send(head.run, b"a vote, a moment before the lease is given back")
+                return await self._inner.renew(head, ttl_ms)
+
+        async def nothing(facts: Any) -> None:
+            return None
+
+        s = await stand.run(env=await stand.worker("worker", lambda inner: Late(inner, nothing)))
+        head = await stand.ledger.head(s.run.id)
+        assert head is not None
+        assert head.mail > s.run.cursor
+        assert head.wake_at is not None
+        assert head.wake_at <= stand.time.now()
+        claimed = await stand.ledger.claim("default", 1000)
+        assert claimed is not None
+        assert claimed.run == s.run.id
+
+    run(story())
+
+
+# -- what a tool says and what the world says -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("effect", ["keyed", "reconcilable", "irreversible"])
+def test_an_exception_after_the_effect_is_doubt_and_never_failed(effect: str) -> None:
+    booked: list[str] = []
+
+    class Bank:
+        async def find(self, operation_id: str) -> Any:
+            return Found("tx") if operation_id in booked else Absent()
+
+    def deed(ctx: Any) -> None:
+        if ctx.operation_id not in booked or effect != "keyed":
+            booked.append(ctx.operation_id)
+        raise ValueError("the answer of the bank could not be parsed")
+
+    async def story() -> None:
+        contract = {"reconcile": Bank()} if effect == "reconcilable" else {}
+        stand = await Stand.of(agent_of(pay_tool(effect, deed, **contract)))
+        s = await stand.run()
+        assert len(booked) == 1
+        assert (await stand.facts(s.run.id, r.ActionDoubted))[0].cause == "fault"
+        ended = [f.result for f in await stand.facts(s.run.id, r.ActionEnded)]
+        assert ended == (["done"] if effect == "reconcilable" else ["unknown"])
+
+    run(story())
+
+
+def test_only_not_done_is_a_failure_and_a_retry_of_it_is_judged_again() -> None:
+    said: list[str] = []
+
+    def deed(ctx: Any) -> None:
+        said.append(ctx.operation_id)
+        if len(said) == 1:
+            raise NotDone("the bank is closed for a moment")
+
+    async def story() -> None:
+        stand = await Stand.of(agent_of(pay_tool("irreversible", deed, retry=Retry(2, backoff_ms=10))))
+        s = await stand.run()
+        assert s.run.end == "completed"
+        assert [f.result for f in await stand.facts(s.run.id, r.ActionEnded)] == ["failed", "done"]
+        assert [f.attempt for f in await stand.facts(s.run.id, r.ActionStarted)] == [1, 2]
+        assert [f.attempt for f in await stand.facts(s.run.id, r.ActionJudged)] == [1, 2]
+        assert len(set(said)) == 1, "one action, one operation id"
+
+    run(story())
+
+
+def test_absent_counts_for_nothing_when_the_run_is_not_held() -> None:
+    """A session that only reads the run cannot know that its owner is dead."""
+
+    class Nowhere:
+        async def find(self, operation_id: str) -> Absent:
+            return Absent()
+
+    async def story() -> None:
+        stand = await Stand.of(agent_of(pay_tool("reconcilable", reconcile=Nowhere())))
+        id = await killed_at(stand, "before pay")
+        reader = await recover.read_run(await stand.worker("reader"), stand.counted(), id)
+        effect = execute.e.Reconcile(action="1.1", attempt=1, tries=0)
+        assert (await execute.reconcile(reader, effect)).kind == "unclear"
+        owner = await stand.take(id)
+        assert (await execute.reconcile(owner, effect)).kind == "absent"
+
+    run(story())
+
+
+def test_a_thread_that_outlived_its_deadline_is_never_believed_absent() -> None:
+    """The old attempt can still land: "absent" now would be a second payment later."""
+    import threading
+
+    from mandamus import Ctx, Money, Receipt, tool
+    from tests.crash.stand import OWN
+
+    late, booked = threading.Event(), []
+
+    class Bank:
+        async def find(self, operation_id: str) -> Any:
+            return Found("tx") if booked else Absent()
+
+    @tool(safety="financial", effect="reconcilable", data=OWN, reconcile=Bank(), timeout="50ms")
+    def pay(ctx: Ctx, to: str, amount: Money) -> Receipt:
+        """Transfer corporate funds, slowly."""
+        late.wait(10)
+        booked.append(ctx.operation_id)
+        return Receipt(id="tx")
+
+    async def story() -> None:
+        stand = await Stand.of(agent_of(pay))
+        s = await stand.run()
+        ended = await stand.facts(s.run.id, r.ActionEnded)
+        assert [f.result for f in ended] in ([], ["unknown"])
+        assert len(await stand.facts(s.run.id, r.ActionStarted)) == 1
+        late.set()
+
+    run(story())
+
+
+def test_a_swapped_payload_is_a_proof_error_and_nothing_is_done_with_it() -> None:
+    async def story() -> None:
+        stand = await Stand.of(waits_for_two())
+        s = await stand.run()
+        await stand.vote(s)
+        kept = stand.ledger._store.payloads[s.run.id]
+        seq = waiting(s).seq
+        secret = kept[seq, "args"].bytes[:SALT]
+        swapped = b'{"amount":{"amount":"50000.00","currency":"USD","decimals":2},"to":"Mallory"}'
+        kept[seq, "args"] = type(kept[seq, "args"])(s.run.id, seq, "args", secret + swapped)
+        with pytest.raises(ProofError):
+            await stand.resume(s.run.id)
+        assert stand.deeds == 0
+        assert await stand.facts(s.run.id, r.ActionStarted) == []
+        assert [f.cause for f in await stand.facts(s.run.id, r.RunHalted)] == ["engine"]
+
+    run(story())
+
+
+def test_a_stop_in_the_mailbox_is_older_than_any_resend() -> None:
+    """Mail is read before anything is due: the run that was stopped while its worker lay dead does not act first."""
+
+    async def story() -> None:
+        stand = await Stand.of(agent_of(pay_tool(), policies=(PAY,)))
+        id = await killed_at(stand, "before pay")
+        name, key = next(iter(stand.crowd.people.items()))
+        await stand.ledger.send(id, stop(await stand.worker("front"), id, key, "halt"))
+        s = await stand.resume(id)
+        assert s.run.life == "halted"
+        assert [f.principal for f in await stand.facts(id, r.StopRequested)] == [name]
+        assert len(await stand.facts(id, r.ActionStarted)) == 1
+        assert stand.deeds == 0
+
+    run(story())
+
+
+def test_settling_an_unknown_outcome_is_a_signed_vote() -> None:
+    async def story() -> None:
+        for said, deeds, ends in (("done", 1, ["unknown", "done"]), ("again", 2, ["unknown", "done"]), ("abandon", 1, ["unknown", "unknown"])):
+            stand = await Stand.of(agent_of(pay_tool("irreversible")))
+            id = await killed_at(stand, "after pay")
+            s = await stand.resume(id)
+            assert waiting(s).request.about == "outcome"  # type: ignore[union-attr]
+            await stand.vote(s, said, people=1)
+            s = await stand.resume(id)
+            assert [f.result for f in await stand.facts(id, r.ActionEnded)] == ends
+            assert stand.deeds == deeds
+            assert s.run.end == "completed"
+
+    run(story())
+
+
+def test_drive_returns_at_once_for_a_run_that_is_over() -> None:
+    async def story() -> None:
+        stand = await Stand.of(agent_of(pay_tool()))
+        s = await stand.run()
+        before = await stand.records(s.run.id)
+        taken = await stand.take(s.run.id)
+        await drive.drive(taken)
+        assert await stand.records(s.run.id) == before
+
+    run(story())
