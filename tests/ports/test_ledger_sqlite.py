@@ -435,8 +435,11 @@ def test_a_lock_file_names_its_owner_and_stays(tmp_path: Path) -> None:
     play(story())
 
 
-def test_a_run_that_another_worker_finished_meanwhile_is_not_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was due when the list was read; when the lock was free, its wake-up was gone."""
+@pytest.mark.parametrize("later", [None, 2**52])
+def test_a_run_that_another_worker_finished_meanwhile_is_not_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: int | None
+) -> None:
+    """It was due when the list was read; when the lock was free, its wake-up was gone, or had moved."""
 
     async def story() -> None:
         ledger, other, chain = SqliteLedger.open(tmp_path / "ledger.db"), apsw.Connection(str(tmp_path / "ledger.db")), Chain("run-1")
@@ -444,7 +447,7 @@ def test_a_run_that_another_worker_finished_meanwhile_is_not_claimed(tmp_path: P
         take = ledger._own.take
 
         def late(run: str) -> bool:
-            other.execute("UPDATE head SET wake_at = NULL")
+            other.execute("UPDATE head SET wake_at = ?", (later,))
             return take(run)
 
         monkeypatch.setattr(ledger._own, "take", late)

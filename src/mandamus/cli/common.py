@@ -125,12 +125,13 @@ def verb(name: str = "", *, exits: Mapping[int, str] | None = None, help: str = 
         wrapped: Any = call
         for option in reversed(_common()):
             wrapped = option(wrapped)
-        text = help or (fn.__doc__ or "")
-        return click.command(name or fn.__name__, help=text, epilog=_epilog(exits or {}), context_settings={"help_option_names": ["-h", "--help"]}, **settings)(
-            wrapped
-        )
+        made: click.Command = click.command(name or fn.__name__, help=help or fn.__doc__, epilog=_epilog(exits or {}), context_settings=_CONTEXT, **settings)(wrapped)
+        return made
 
     return make
+
+
+_CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
 def _epilog(exits: Mapping[int, str]) -> str:

@@ -74,7 +74,8 @@ def summary(fact: r.Fact) -> str:
             return f"{fact.action or 'standing'} {fact.decision} by {fact.principal}"
         case r.ModelReplied():
             return f"{fact.model}: {fact.calls} call{'s' if fact.calls != 1 else ''}, {fact.usage.total} tokens"
-    return _rest(fact)
+        case _:
+            return _rest(fact)
 
 
 def _rest(fact: r.Fact) -> str:

@@ -92,7 +92,7 @@ def action_of(text: str) -> tuple[str, str]:
     """`RUN/3.1` as (RUN, "3.1"); a run alone as (RUN, "")."""
     run, _, action = text.strip().rpartition("/") if "/" in text else (text.strip(), "", "")
     if not run or ("/" in text and not action):
-        raise Misuse(f"{ascii(text[:60])} names no action", code="MDM-0012", expected="RUN/TURN.N, such as last/1.0", fix="mandamus inbox")
+        raise Misuse(f"{ascii(text[:60])} names no action", code="MDM-0012", expected="RUN/TURN.N, such as last/1.1", fix="mandamus inbox")
     return run, action
 
 

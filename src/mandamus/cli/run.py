@@ -133,7 +133,7 @@ def _follow(cli: Cli, agent: Agent[Any], follow: bool) -> None:
 class Left:
     """Whether somebody asked us to go, and by which signal."""
 
-    signal = 0
+    signal: int = 0
 
 
 @contextlib.contextmanager
@@ -148,7 +148,7 @@ def leaving(cli: Cli, env: Env) -> Iterator[Left]:
         env.leaving = True
         sys.stderr.write("\nstopping: nothing new is started; again to leave at once\n")
 
-    before: list[tuple[int, Any]] = []
+    before: list[tuple[signal.Signals, Any]] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         try:
             before.append((number, signal.signal(number, asked)))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from mandamus.core.payload import INLINE_MAX, SALT, Payload, commit
+from mandamus.core.payload import INLINE_MAX, SALT, Payload, commit_stored
 from mandamus.core.records import LOG, RECORD_BYTES_MAX, LogOpened, RunOpened, decode, event_hash, genesis_prev
 from mandamus.errors import Misuse, ProofError
 
@@ -67,11 +67,14 @@ def admit(run: str, after: After | None, records: Sequence[bytes], payloads: Seq
             raise _does_not_chain(run, seq, tip, header)
         if seq >= 0 and header.epoch != epoch + (header.type == "RunOwned"):
             raise _wrong_epoch(run, epoch, header)
-        for part in header.body:
-            wanted[header.seq, part.part] = part.commit
-        if len(header.body) > PARTS_MAX or len(header.body) > len({part.part for part in header.body}):
-            raise _bad_parts(run, header)
-        seq, tip, epoch = header.seq, event_hash(raw), header.epoch
+        seq, epoch, body = header.seq, header.epoch, header.body
+        if body:
+            known = len(wanted)
+            for part in body:
+                wanted[seq, part.part] = part.commit
+            if not len(body) == len(wanted) - known <= PARTS_MAX:
+                raise _bad_parts(run, header)
+        tip = event_hash(raw)
         hashes.append(tip)
         progress = progress or header.type in PROGRESS
     if wanted or payloads:
@@ -128,9 +131,11 @@ def _match(run: str, wanted: dict[tuple[int, str], str], payloads: Sequence[Payl
                 where=_at(payload.run, payload.seq),
                 fix="send each payload once, in the append of the record that commits to it",
             )
-        if len(payload.bytes) > SALT + INLINE_MAX or payload.form != "plain":
+        stored = payload.bytes
+        size = len(stored)
+        if size > SALT + INLINE_MAX or payload.form != "plain":
             raise _not_inline(payload)
-        if len(payload.bytes) < SALT or commit(payload.bytes[:SALT], payload.bytes[SALT:]) != named:
+        if size < SALT or commit_stored(stored) != named:
             raise ProofError(
                 f"payload {payload.part!r} is not the one its record commits to",
                 code="MDM-0610",

@@ -159,16 +159,16 @@ def _depth_ok(v: Any) -> None:
 
 def _guard(v: Any) -> bool:
     """Only plain types pass; True when a float needs ES6 text. DEPTH_MAX containers or fewer cannot be nested deeper than that."""
-    stack, containers, floats = [v], 0, False
-    while stack:
-        x = stack.pop()
+    if type(v) in _scalars:
+        return False
+    found, containers, floats = [v], 0, False
+    for x in found:  # grows while it is walked
         t = type(x)
-        if t is dict:
+        if t is dict or t is list or t is tuple:
             containers += 1
-            stack += [y for y in x.values() if type(y) not in _scalars]
-        elif t is list or t is tuple:
-            containers += 1
-            stack += [y for y in x if type(y) not in _scalars]
+            for y in x.values() if t is dict else x:
+                if type(y) not in _scalars:
+                    found.append(y)
         elif t is float:
             floats = True
         elif t not in _scalars:

@@ -43,9 +43,14 @@ def local(now: int, offset: int, tz: str) -> LocalTime:
 
 def rfc3339(now: int) -> str:
     """RFC 3339 in UTC with six digits, e.g. 2026-11-21T22:36:12.000000Z."""
-    days, within = divmod(now, DAY)
-    seconds, micros = divmod(within, 1_000_000)
-    return f"{_date(days)}T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}Z"
+    return f"{_second(now // 1_000_000)}.{now % 1_000_000:06}Z"
+
+
+@functools.lru_cache(maxsize=64)
+def _second(seconds: int) -> str:
+    """The text up to the second: many records are written within one."""
+    days, within = divmod(seconds, 86_400)
+    return f"{_date(days)}T{within // 3600:02}:{within // 60 % 60:02}:{within % 60:02}"
 
 
 @functools.lru_cache(maxsize=64)

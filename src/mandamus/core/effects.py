@@ -234,6 +234,7 @@ class Mail(Struct, frozen=True, kw_only=True):
     veto: bool = False
     mode: Literal["cancel", "halt"] = "cancel"
     card: Any = None
+    secret: bytes = b""
     modified: Proposal | None = None
 
 

@@ -20,6 +20,7 @@ _WHOLE = (2**32 - 1).to_bytes(4, "big")
 _CARD = (2**32 - 2).to_bytes(4, "big")
 _salt_domain = b"mandamus/v1/salt\0"
 _payload_domain = b"mandamus/v1/payload\0"
+_sha256 = hashlib.sha256
 
 
 class Payload(Struct, frozen=True, gc=False):
@@ -36,8 +37,13 @@ def commit(secret: bytes, value: bytes) -> str:
     """Hex commitment of canonical `value` bytes under S = `secret` (32 bytes). Raises ValueError on another length."""
     if len(secret) != SALT:
         raise ValueError("S is 32 bytes")
-    salt = hashlib.sha256(_salt_domain + secret + _WHOLE).digest()[:16]
-    return hashlib.sha256(_payload_domain + salt + value).hexdigest()
+    return commit_stored(secret + value)
+
+
+def commit_stored(stored: bytes) -> str:
+    """The same of a payload as it is stored, S and value in one: for callers who have seen that S is all there."""
+    salt = _sha256(_salt_domain + stored[:SALT] + _WHOLE).digest()[:16]
+    return _sha256(_payload_domain + salt + stored[SALT:]).hexdigest()
 
 
 def card_digest(secret: bytes, card: dict[str, Any]) -> str:

@@ -339,7 +339,7 @@ class CapabilityChecked(Fact, frozen=True, kw_only=True):
 
 
 class ActionDoubted(Fact, frozen=True, kw_only=True):
-    """Nobody knows whether it happened. `retry_at` (instant): not asked or tried again before."""
+    """Nobody knows whether it happened. `retry_at` (instant): not asked or tried again before. body: `fault`, what the tool raised."""
 
     action: str
     attempt: Int

@@ -352,7 +352,8 @@ def _ended_or_doubted(run: Run, action: Action, given: e.Outcome) -> list[Draft]
         case "doubt":
             if action.effect == "read" and not again:
                 return [_ended(run, action, "failed", given.via, freed(action), given.code or given.cause)]
-            return [_draft(run, r.ActionDoubted(action=action.id, attempt=action.attempt, cause=given.cause, retry_at=retry))]
+            fact = r.ActionDoubted(action=action.id, attempt=action.attempt, cause=given.cause, retry_at=retry)
+            return [_draft(run, fact, *((Content("fault", given.value, given.data),) if given.value is not None else ()))]
         case "unclear":
             return [_draft(run, r.ActionDoubted(action=action.id, attempt=action.attempt, cause="unclear", retry_at=retry))]
 
@@ -391,7 +392,7 @@ def _mail(run: Run, given: e.Mail) -> list[Draft]:
         case "stop":
             return _stop(run, given)
         case "message":
-            return [_draft(run, r.MessageReceived(clock=given.clock, mail=given.ref, principal=given.principal), Content("text", given.value))]
+            return [_draft(run, r.MessageReceived(clock=given.clock, mail=given.ref, principal=given.principal), Content("text", given.value, secret=given.secret))]
         case "vote":
             return _vote(run, given)
         case "refused":

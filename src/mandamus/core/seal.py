@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from mandamus.core.canonical import canon
-from mandamus.core.payload import Payload, commit
+from mandamus.core.payload import SALT, Payload, commit_stored
 from mandamus.core.records import RECORD_BYTES_MAX, Actor, AnyRecord, BodyPart, Fact, Record, encode, event_hash
 from mandamus.errors import Misuse
 
@@ -56,34 +56,29 @@ class Sealed(Struct, frozen=True, gc=False):
 def seal(drafts: Sequence[Draft], at: Position, claim: str, salts: Iterator[bytes]) -> tuple[list[Sealed], Position]:
     """`claim` is the wall clock as RFC 3339. Raises Misuse when a record would exceed 65,535 bytes."""
     out: list[Sealed] = []
+    run, seq, tip, epoch = at.run, at.seq, at.hash, at.epoch
     for draft in drafts:
-        one = _seal(draft, at, claim, salts)
-        out.append(one)
-        at = Position(at.run, at.seq + 1, one.hash, at.epoch)
-    return out, at
+        seq += 1
+        fact, kind = draft.fact, type(draft.fact).__name__
+        parts, payloads = _sealed_body(draft.body, run, seq, salts) if draft.body else (UNSET, ())
+        record: AnyRecord = Record(
+            actor=draft.actor, at=claim, body=parts, causes=draft.causes, epoch=epoch, fact=fact, prev=tip, run=run, seq=seq, turn=draft.turn, type=kind
+        )
+        raw = encode(record)
+        if len(raw) > RECORD_BYTES_MAX:
+            raise Misuse(f"a {kind} record of {len(raw)} bytes is too large", code="MDM-0120", expected=f"at most {RECORD_BYTES_MAX}")
+        tip = event_hash(raw)
+        out.append(Sealed(record, raw, tip, payloads))
+    return out, Position(run, seq, tip, epoch)
 
 
-def _seal(draft: Draft, at: Position, claim: str, salts: Iterator[bytes]) -> Sealed:
+def _sealed_body(body: tuple[Content, ...], run: str, seq: int, salts: Iterator[bytes]) -> tuple[tuple[BodyPart, ...], tuple[Payload, ...]]:
     parts: list[BodyPart] = []
     payloads: list[Payload] = []
-    for content in draft.body:
-        secret, value = content.secret or next(salts), content.raw or canon(content.value)
-        parts.append(BodyPart(class_=content.class_, commit=commit(secret, value), media=content.media, part=content.part, subject=content.subject))
-        payloads.append(Payload(at.run, at.seq + 1, content.part, secret + value))
-    record: AnyRecord = Record(
-        actor=draft.actor,
-        at=claim,
-        body=tuple(parts) if parts else UNSET,
-        causes=draft.causes,
-        epoch=at.epoch,
-        fact=draft.fact,
-        prev=at.hash,
-        run=at.run,
-        seq=at.seq + 1,
-        turn=draft.turn,
-        type=type(draft.fact).__name__,
-    )
-    raw = encode(record)
-    if len(raw) > RECORD_BYTES_MAX:
-        raise Misuse(f"a {record.type} record of {len(raw)} bytes is too large", code="MDM-0120", expected=f"at most {RECORD_BYTES_MAX}")
-    return Sealed(record, raw, event_hash(raw), tuple(payloads))
+    for c in body:
+        stored = (c.secret or next(salts)) + (c.raw or canon(c.value))
+        if c.secret and len(c.secret) != SALT:
+            raise ValueError("S is 32 bytes")
+        parts.append(BodyPart(class_=c.class_, commit=commit_stored(stored), media=c.media, part=c.part, subject=c.subject))
+        payloads.append(Payload(run, seq, c.part, stored))
+    return tuple(parts), tuple(payloads)

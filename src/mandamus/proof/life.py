@@ -17,13 +17,14 @@ from mandamus.core.records import FACTS, LOG, AnyRecord
 class Life:
     """What the rules remember of one chain. `actions` maps an action to proposed, started, doubted, unknown or ended."""
 
-    __slots__ = ("actions", "attempts", "calls", "count", "ended", "sealed")
+    __slots__ = ("actions", "attempts", "calls", "children", "count", "ended", "sealed")
 
     def __init__(self, count: int) -> None:
         self.count = count
         self.actions: dict[str, str] = {}
         self.attempts: dict[str, int] = {}
         self.calls = False
+        self.children: set[str] = set()
         self.ended = ""
         self.sealed = False
 
@@ -48,7 +49,7 @@ def _owned(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
     if previous is None or record.epoch != previous.epoch + 1:
         return "a new owner raises the epoch by one"
     for action, state in life.actions.items():
-        if state == "started":
+        if state == "started" and action not in life.children:  # a child's own chain answers, not doubt
             life.actions[action] = "doubted"
     return ""
 
@@ -86,6 +87,8 @@ def _started(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
         return "an intent without the ALLOW of this action and attempt directly before it"
     if life.actions.get(fact.action) == "started" or fact.attempt <= life.attempts.get(fact.action, 0):
         return "this attempt was started before, or an earlier one is still in flight"
+    if fact.child is not UNSET:
+        life.children.add(fact.action)
     life.actions[fact.action], life.attempts[fact.action] = "started", fact.attempt
     return "" if not life.ended else "an action starts after the run ended"
 

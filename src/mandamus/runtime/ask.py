@@ -13,6 +13,7 @@ from mandamus.core import effects as e
 from mandamus.core.canonical import canon, parse
 from mandamus.core.data import name_of
 from mandamus.core.messages import Call, ModelAnswer, ModelFault
+from mandamus.core.payload import INLINE_MAX
 from mandamus.core.records import Usage
 from mandamus.runtime import guard, prepare
 from mandamus.runtime.session import Session
@@ -20,6 +21,7 @@ from mandamus.runtime.session import Session
 NEVER_AGAIN = frozenset(("auth", "bad_request", "refusal", "fault"))
 BACKOFF_MS = 500
 CALLS_MAX = 64
+ARGS_MAX = 64 * 1024  # they stand in the facts and on the card as well
 
 
 async def perform(s: Session, effect: e.AskModel) -> e.Reply | e.ModelLost:
@@ -28,7 +30,7 @@ async def perform(s: Session, effect: e.AskModel) -> e.Reply | e.ModelLost:
         answer = await s.bound.model.generate(prepare.prompt(s), s.bound.settings)
         if not answer.text and not answer.calls:
             raise ModelFault("empty", "the model answered nothing")
-        return await _reply(s, effect, answer)
+        return await reply(s, effect, answer)
     except ModelFault as fault:
         return _lost(s, effect, fault)
     except Exception as error:  # a driver that breaks its promise is a fault of ours, never a reply
@@ -43,7 +45,7 @@ def _lost(s: Session, effect: e.AskModel, fault: ModelFault) -> e.ModelLost:
     )
 
 
-async def _reply(s: Session, effect: e.AskModel, answer: ModelAnswer) -> e.Reply:
+async def reply(s: Session, effect: e.AskModel, answer: ModelAnswer) -> e.Reply:
     usage = answer.usage or _counted(s, answer)
     calls = answer.calls[:CALLS_MAX]
     value = {"calls": [_plain(c) for c in calls], "stop": answer.stop, "text": answer.text}
@@ -51,6 +53,8 @@ async def _reply(s: Session, effect: e.AskModel, answer: ModelAnswer) -> e.Reply
         raw = canon(value)
     except (ValueError, TypeError) as error:
         raise ModelFault("malformed", f"the reply has no canonical form: {error}") from None
+    if len(raw) > INLINE_MAX:
+        raise ModelFault("malformed", "the reply is larger than a payload may be")
     common: dict[str, Any] = {"turn": effect.turn, "attempt": effect.attempt, "value": value, "raw": raw, "model": answer.model or s.bound.settings.model, "stop": answer.stop, "usage": usage}
     if calls:
         seen: set[str] = set()
@@ -80,7 +84,7 @@ async def proposal(s: Session, name: str, args: dict[str, Any], fault: str = "")
     """A call against its contract. What does not fit is still proposed, so that its refusal is judged and recorded."""
     tool = s.bound.tools.get(name)
     if tool is None:
-        return e.Proposal(tool="?", args={"arguments": args, "name": name}, fault=fault or "unknown_tool")
+        return e.Proposal(tool="?", args={"arguments": _kept(args), "name": name[:200]}, fault=fault or "unknown_tool")
     spec = tool.spec
     common: dict[str, Any] = {
         "tool": spec.name, "kind": spec.kind, "safety": spec.safety, "effect": spec.effect, "data": name_of(spec.data), "pin": spec.pin,
@@ -89,10 +93,20 @@ async def proposal(s: Session, name: str, args: dict[str, Any], fault: str = "")
         try:
             plain, _ = tool.validate(args)
             raw = canon(plain)
+            if len(raw) > ARGS_MAX:
+                raise ValueError("too large")
             return e.Proposal(**common, args=plain, raw=raw, repeats=await s.repeats(spec.name, raw))
         except (msgspec.ValidationError, ValueError, TypeError):
             fault = "invalid_arguments"
-    return e.Proposal(**common, args=args, fault="invalid_arguments" if fault not in ("duplicate_call",) else fault)
+    return e.Proposal(**common, args=_kept(args), fault=fault if fault == "duplicate_call" else "invalid_arguments")
+
+
+def _kept(args: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that will be refused are kept for the record, unless they are too large or have no canonical form."""
+    try:
+        return args if len(canon(args)) <= ARGS_MAX else {"oversize": True}
+    except (ValueError, TypeError):
+        return {"malformed": True}
 
 
 def typed_output(s: Session, text: str) -> tuple[Any, str]:

@@ -6,6 +6,7 @@ the loop back to `due`, never forward.
 
 from __future__ import annotations
 
+from mandamus.core.effects import Effect, Execute, Judge
 from mandamus.core.records import RunHalted
 from mandamus.core.rules import due, wakes
 from mandamus.core.seal import Draft
@@ -32,6 +33,10 @@ async def _round(s: Session) -> bool:
     """Start what is due, take what comes. False: nothing will come by itself."""
     now = s.env.time.now()
     fresh = [x for x in due(s.run) if x.not_before <= now and x not in s.flying and x not in s.parked]
+    if s.env.leaving:
+        fresh = [x for x in fresh if _finishes(s, x)]
+        if not fresh and not any(isinstance(x, Execute) for x in s.flying):
+            return False
     if (s.urgent or any(x.leaves for x in fresh)) and not await s.save():
         return True
     if not s.flying and len(fresh) == 1 and not fresh[0].leaves:
@@ -40,6 +45,11 @@ async def _round(s: Session) -> bool:
     for effect in fresh:
         s.launch(effect, perform(s, effect))
     return await _take_next(s)
+
+
+def _finishes(s: Session, effect: Effect) -> bool:
+    """Asked to go, what has its intent is still carried out, and what a running tool waits for is still judged. Nothing else begins."""
+    return isinstance(effect, Execute) or (isinstance(effect, Judge) and all(s.run.actions[id].parent for id in effect.actions))
 
 
 async def _settled(s: Session) -> bool:

@@ -10,6 +10,8 @@ import asyncio
 import concurrent.futures
 import contextvars
 import functools
+import os
+import traceback
 from typing import Any
 
 import msgspec
@@ -19,7 +21,7 @@ from mandamus.core.canonical import canon
 from mandamus.core.data import name_of
 from mandamus.core.records import Reserve
 from mandamus.core.run import Action
-from mandamus.errors import MandamusError, NotDone
+from mandamus.errors import NotDone
 from mandamus.runtime import guard, handoff
 from mandamus.runtime.context import Ctx
 from mandamus.runtime.session import Session
@@ -47,8 +49,8 @@ async def perform(s: Session, effect: e.Execute) -> e.Input:
         return _doubt(s, action, tool, "timeout")
     except asyncio.CancelledError:
         raise
-    except (Exception, MandamusError):
-        return _doubt(s, action, tool, "fault")
+    except Exception as error:
+        return _raised(s, action, tool, error)
     return await _done(s, action, tool, value)
 
 
@@ -104,6 +106,14 @@ def _not_done(s: Session, action: Action, tool: Tool, reason: str) -> e.Outcome:
         action=action.id, attempt=action.attempt, kind="failed", code="not_done", value={"reason": reason[:500]} if reason else None,
         retry_at=_later(s, tool, action.attempt) if again else None, data=name_of(tool.spec.data),
     )  # fmt: skip
+
+
+def _raised(s: Session, action: Action, tool: Tool, error: Exception) -> e.Outcome:
+    """Doubt. The kind and the place of the error are kept; its text may hold a secret, so only the person who watches sees it."""
+    s.env.warn(f"tool {tool.name!r} raised {type(error).__name__}: {error}")
+    frame = traceback.extract_tb(error.__traceback__)[-1:]
+    where = f"{os.path.basename(frame[0].filename)}:{frame[0].lineno} {frame[0].name}" if frame else ""
+    return msgspec.structs.replace(_doubt(s, action, tool, "fault"), value={"type": type(error).__name__, "where": where}, data=name_of(tool.spec.data))
 
 
 def _doubt(s: Session, action: Action, tool: Tool, cause: Any) -> e.Outcome:

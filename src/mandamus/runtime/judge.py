@@ -52,7 +52,7 @@ class Batch:
 
     async def gather(self, action: Action, tool: ToolSpec, args: dict[str, Any]) -> Gathered:
         met, votes = await _people(self, action)
-        sums, reserves = await _sums(self, tool, args, action)
+        sums, reserves = await sums_of(self, tool, args, action)
         standing, allowance = await _allowance(self, tool, args, action)
         people = f.PeopleFacts(approved=len(votes), met=met, roles=_roles(self.s, votes), standing=standing)
         stopped = self.s.env.log.stopped(self.s.bound.spec.name, self.s.env.tenant)
@@ -206,7 +206,7 @@ def _decision(c: j.Combined, hypothetical: str, micros: int) -> dict[str, Any]:
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------------
-async def _sums(b: Batch, tool: ToolSpec, args: dict[str, Any], action: Action) -> tuple[dict[str, int], tuple[Reserve, ...]]:
+async def sums_of(b: Batch, tool: ToolSpec, args: dict[str, Any], action: Action) -> tuple[dict[str, int], tuple[Reserve, ...]]:
     """Per limit: what is used in its window, and what this action would reserve. What the action itself holds is not counted twice."""
     sums: dict[str, int] = {}
     reserves: list[Reserve] = []

@@ -16,16 +16,15 @@ from mandamus.core import records as r
 from mandamus.core.accounts import AUTHORITY, Balance
 from mandamus.core.canonical import canon
 from mandamus.core.clock import Clock, rfc3339
-from mandamus.core.money import Money, minor
+from mandamus.core.money import minor
 from mandamus.core.payload import opened
 from mandamus.core.records import LOG, decode, event_hash, genesis_prev
 from mandamus.core.seal import Draft, Position, seal
 from mandamus.errors import Conflict, Misuse, ProofError
 from mandamus.ports import AccountWrite, Head, Ledger, Signer, Time
+from mandamus.proof import authority, dsse
 from mandamus.proof import ballot as ballots
-from mandamus.proof import dsse
 from mandamus.proof.ballot import Ballot
-from mandamus.proof.keys import parse_vkey
 from mandamus.proof.trust import Trust
 from mandamus.runtime.env import salts
 
@@ -140,7 +139,7 @@ class LogBook:
     def _allowance(self, envelope: bytes, trust: Trust) -> Allowance | None:
         """An allowance widens authority: on the same envelope stand an approver's signature and the administrators', m of n."""
         assert self.opened is not None
-        admins = [parse_vkey(k.key) for k in self.opened.keys if k.role == "administrator"]
+        admins = authority.admins(self.opened, trust)
         people = {key.public: principal for principal, key in trust.approvers.values()}
         try:
             verified = dsse.check(envelope, ballots.PAYLOAD_TYPE, [*admins, *(key for _, key in trust.approvers.values())])

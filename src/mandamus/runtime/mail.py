@@ -14,7 +14,7 @@ from msgspec import UNSET
 from mandamus.core import effects as e
 from mandamus.core import facts as f
 from mandamus.core.canonical import canon, parse
-from mandamus.core.payload import SALT, commit
+from mandamus.core.payload import INLINE_MAX, SALT, commit
 from mandamus.core.records import MailRef
 from mandamus.core.run import Action
 from mandamus.errors import ProofError
@@ -72,10 +72,12 @@ def _stop(s: Session, ref: MailRef, message: post.Stop) -> e.Mail:
 def _say(s: Session, ref: MailRef, message: post.Say) -> e.Mail:
     statement = post.check_say(message, s.env.trust())
     if isinstance(statement, str):
-        return _refused(s, ref, statement, {"kind": "message", "text": message.text})
+        return _refused(s, ref, statement, {"kind": "message", "text": message.text[:1024]})
     if statement.run != s.run.id or statement.origin != s.run.genesis.origin:
         return _refused(s, ref, "wrong_request", {"kind": "message"})
-    return e.Mail(ref=ref, clock=s.clock(), kind="message", principal=statement.principal, value=message.text)
+    if len(message.text.encode()) > INLINE_MAX // 2:
+        return _refused(s, ref, "malformed", {"kind": "message"})
+    return e.Mail(ref=ref, clock=s.clock(), kind="message", principal=statement.principal, value=message.text, secret=unb64(message.secret))
 
 
 async def _vote(s: Session, ref: MailRef, message: post.Vote) -> e.Mail:
@@ -122,7 +124,7 @@ def _why_not(s: Session, action: Action | None, principal: str, ballot: ballots.
         return "not_waiting"
     if ballot.action != action.request.digest or ballot.policy != action.request.policy or ballot.card != action.request.card:
         return "wrong_action"
-    if ballot.expires <= s.clock().now:
+    if ballot.expires <= s.clock().now or ballot.expires != action.request.expires:
         return "expired"
     tier = _tier(s, action)
     if "requester" in tier.sod and s.run.genesis.user is not UNSET and principal == s.run.genesis.user.principal:

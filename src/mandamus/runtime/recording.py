@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-import msgspec
 from msgspec import UNSET
 
 from mandamus.core import effects as e
@@ -93,7 +92,8 @@ class Recording:
                 return self._time(run, n)
             case r.RunEnded() | r.RunSealed():
                 return e.Closing()
-        raise _astray(self.records[n])
+            case _:
+                raise _astray(self.records[n])
 
     def instant(self, n: int) -> int:
         """When record `n` says it was written: the only time that is known of answers which left no clock."""
@@ -114,7 +114,7 @@ class Recording:
         if effect is None:
             raise _astray(self.records[n])
         known: dict[str, Any] = {"turn": effect.turn, "attempt": effect.attempt, "clock": self.clock(run, n)}
-        checks, at = self._checks(n + 1), n + 1
+        checks, at = self.checks(n + 1), n + 1
         at += len(checks)
         compiled, called = self.fact(at), self.fact(at + 1)
         if isinstance(compiled, r.ContextCompiled):
@@ -129,7 +129,7 @@ class Recording:
             known["fault"] = first.code if first.cause == "context" else ""
         return e.Prepared(**known, checks=checks)
 
-    def _checks(self, n: int) -> tuple[e.Check, ...]:
+    def checks(self, n: int) -> tuple[e.Check, ...]:
         out = []
         while isinstance(fact := self.fact(n), r.GuardrailChecked):
             usage = None if fact.usage is UNSET else fact.usage
@@ -145,10 +145,10 @@ class Recording:
         return ModelAnswer(value["text"], calls, fact.stop, fact.model, fact.usage)
 
     def _reply(self, run: Run, n: int) -> e.Reply:
-        fact, value, checks = self.fact(n), self.value(n, "reply"), self._checks(n + 1)
+        fact, value, checks = self.fact(n), self.value(n, "reply"), self.checks(n + 1)
         at = n + 1 + len(checks)
         bad = isinstance(failed := self.fact(at), r.ModelFailed) and failed.category == "bad_output"
-        proposals = []
+        proposals: list[e.Proposal] = []
         while isinstance(proposed := self.fact(at), r.ActionProposed) and proposed.by == "model" and len(proposals) < fact.calls:
             proposals.append(self.proposal(at))
             at += 1
@@ -179,14 +179,16 @@ class Recording:
         return e.Steps(parent=fact.parent, first=int(fact.action.rpartition(".")[2].partition("m")[0]), proposals=(self.proposal(n),))
 
     def _outcome(self, run: Run, n: int) -> e.Outcome:
-        fact, record = self.fact(n), self.records[n]
-        common: dict[str, Any] = {"action": fact.action, "attempt": fact.attempt, "retry_at": fact.retry_at or None, "checks": self._checks(n + 1)}
+        fact, body = self.fact(n), self.records[n].body
+        class_ = body[0].class_ if body else "business"
+        common: dict[str, Any] = {"action": fact.action, "attempt": fact.attempt, "retry_at": fact.retry_at or None, "checks": self.checks(n + 1)}
         if isinstance(fact, r.ActionDoubted):
-            return e.Outcome(kind="unclear" if fact.cause == "unclear" else "doubt", cause=fact.cause, **common)
+            kind: Any = "unclear" if fact.cause == "unclear" else "doubt"
+            return e.Outcome(kind=kind, cause=fact.cause, value=self.values(n).get("fault"), data=class_, **common)
         value = self.values(n).get("output")
         kind = "done" if fact.result == "done" else "absent" if fact.via == "reconciled" else "failed"
         return e.Outcome(
-            kind=kind, via=fact.via, value=value, output=fact.output, code=fact.code or "", data=record.body[0].class_ if record.body else "business",
+            kind=kind, via=fact.via, value=value, output=fact.output, code=fact.code or "", data=class_,
             spends=fact.spends, raw=b"" if value is None else canon(value), **common,
         )  # fmt: skip
 
@@ -211,6 +213,14 @@ class Recording:
                 return n
             n += 1
         return None
+
+    def settled(self, n: int, action: str) -> bool:
+        """Whether people's answer about an outcome stands in the group at `n`."""
+        while isinstance(fact := self.fact(n), _JUDGED):
+            if isinstance(fact, r.ActionEnded) and fact.action == action and fact.via == "people":
+                return True
+            n += 1
+        return False
 
     def behind(self, n: int, action: str, kind: type[Any]) -> int | None:
         """The intent or request that stands right behind the judgement at `n`."""
@@ -263,6 +273,11 @@ class Recording:
                 return e.Mail(kind="stop", principal=fact.principal, mode=fact.mode, **common)
             case r.MessageReceived():
                 return e.Mail(kind="message", principal=fact.principal, value=self.value(n, "text"), **common)
+            case _:
+                return self._voted(n, common)
+
+    def _voted(self, n: int, common: dict[str, Any]) -> e.Mail:
+        fact, values = self.fact(n), self.values(n)
         modified = next((x for x in (n + 1, n + 2) if isinstance(p := self.fact(x), r.ActionProposed) and p.by == "person"), None)
         return e.Mail(
             kind="vote", principal=fact.principal, value=self.value(n, "ballot"), action=fact.action, request=fact.request, about=fact.about,
@@ -301,7 +316,3 @@ def _linked(run: str, records: list[r.AnyRecord], hashes: list[str], head: str) 
             )
     if not hashes or hashes[-1] != head:
         raise ProofError(f"the last event of run {run} is not the one its head names", code="MDM-0642", expected=head[:12])
-
-
-def plain(value: Any) -> Any:
-    return msgspec.to_builtins(value)

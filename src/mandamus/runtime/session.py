@@ -266,22 +266,23 @@ class Session:
         """A payload's value, its commitment recomputed when it comes from the ledger. Raises ProofError when it is another one or gone."""
         if (known := self.values.get((seq, part))) is not None:
             return known
-        payload = await self.env.ledger.payload(self.run.id, seq, part)
-        if payload is None:
-            raise ProofError(f"payload {part!r} of event {seq} is gone", code="MDM-0611", where=f"run {self.run.id} (event {seq})")
-        return opened(payload, self.commits[(seq, part)])
+        return opened(await self._payload(seq, part), self.commits[(seq, part)])
 
     async def secret(self, seq: int, part: str) -> bytes:
         """S of a payload, from the unsaved facts or the ledger."""
+        payload = await self._payload(seq, part)
+        opened(payload, self.commits[(seq, part)])
+        return payload.bytes[:SALT]
+
+    async def _payload(self, seq: int, part: str) -> Payload:
         for one in reversed(self.unsaved):
             for p in one.payloads:
                 if (p.seq, p.part) == (seq, part):
-                    return p.bytes[:SALT]
+                    return p
         payload = await self.env.ledger.payload(self.run.id, seq, part)
         if payload is None:
             raise ProofError(f"payload {part!r} of event {seq} is gone", code="MDM-0611", where=f"run {self.run.id} (event {seq})")
-        opened(payload, self.commits[(seq, part)])
-        return payload.bytes[:SALT]
+        return payload
 
     async def repeats(self, tool: str, args: bytes) -> int | None:
         """seq of an equal earlier proposal of this run, by canonical arguments. Plaintext is compared here; only the number is ever recorded."""

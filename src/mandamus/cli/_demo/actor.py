@@ -13,7 +13,6 @@ if __name__ == "__main__":
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -26,7 +25,7 @@ from mandamus.core import records as r
 from mandamus.core.payload import SALT, card_digest, opened
 from mandamus.core.records import AnyRecord, decode
 from mandamus.drivers.sign_file import FileSigner
-from mandamus.errors import MandamusError, ProofError
+from mandamus.errors import MandamusError, ProofError, Refused
 from mandamus.proof import ballot as ballots
 from mandamus.proof import mail as post
 
@@ -88,6 +87,7 @@ async def vote(order: Order) -> dict[str, Any]:
         _, card = await _payload(env, asked, "card")
         if card_digest(secret, card) != asked.fact.card or card["action"] != asked.fact.digest:
             raise ProofError("the card is not the one that was asked about", code="MDM-0612", why="nothing is signed unseen")
+        await _say({"card": card})
         fact = asked.fact
         signed = ballots.sign(
             ballots.Ballot(
@@ -96,7 +96,7 @@ async def vote(order: Order) -> dict[str, Any]:
             ), key.sign, key.keyid,
         )  # fmt: skip
         await env.ledger.send(order["run"], post.encode(post.Vote(envelope=signed.decode("ascii"), card=card)))
-        return {"key": order["key"], "principal": scene.PEOPLE[order["key"]], "signed": fact.digest, "card": card}
+        return {"key": order["key"], "principal": scene.PEOPLE[order["key"]], "signed": fact.digest}
 
 
 async def work(order: Order) -> dict[str, Any]:
@@ -118,9 +118,15 @@ async def work(order: Order) -> dict[str, Any]:
 
 
 async def _gate() -> None:
-    """Says that the intent is in the ledger, and waits for the word."""
-    print(json.dumps({"gate": os.getpid()}), flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
+    """The intent is in the ledger: say so, and wait for the word."""
+    await _say({"intent": True})
+
+
+async def _say(line: dict[str, Any]) -> None:
+    """One line out, and no further before one line has come in."""
+    print(json.dumps(line), flush=True)
+    if not await asyncio.to_thread(sys.stdin.readline):
+        raise Refused("nobody gave the word", code="MDM-0806")
 
 
 async def look(order: Order) -> dict[str, Any]:

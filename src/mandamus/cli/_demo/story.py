@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from mandamus.cli._demo import scene
 from mandamus.cli._demo.stage import Actor, Stage
-from mandamus.errors import EngineFault
+from mandamus.errors import EngineFault, Refused
 
 CAST = 14
 PATIENCE_S = 30.0
@@ -30,25 +30,26 @@ class Step(Struct, frozen=True):
 
 
 Pause = Callable[[str], None]
+Consent = Callable[[dict[str, Any]], bool]
 
 
-def tell(folder: Path, pause: Pause = lambda before: None, consent: Callable[[dict[str, Any]], bool] = lambda card: True) -> Iterator[Step]:
+def tell(folder: Path, pause: Pause = lambda before: None, consent: Consent = lambda card: True) -> Iterator[Step]:
     """Play it. `pause(name)` is called before each step; `consent(card)` is Alice's answer when a person plays her."""
     with Stage(folder, CAST) as stage:
         bank = stage.begin("bank")
-        told = Story(folder, stage, bank.hear()["url"])
+        told = Story(folder, stage, bank.hear()["url"], consent)
         for step in (told.ask, told.judge, told.approve, told.crash, told.resume, told.prove, told.tamper):
             pause(step.__name__)
-            yield step(consent) if step is told.approve else step()  # type: ignore[call-arg, operator]
+            yield step()
 
 
 class Story:
     """What one step leaves for the next."""
 
-    def __init__(self, folder: Path, stage: Stage, bank_url: str) -> None:
+    def __init__(self, folder: Path, stage: Stage, bank_url: str, consent: Consent) -> None:
         from mandamus.testing.bank import Bank
 
-        self.folder, self.stage, self.bank_url, self.bank = folder, stage, bank_url, Bank(bank_url)
+        self.folder, self.stage, self.bank_url, self.bank, self.consent = folder, stage, bank_url, Bank(bank_url), consent
         self.bundle, self.trust = folder / "run.bundle", folder / "trust"
         self.asked: dict[str, Any] = {}
         self.worker: Actor
@@ -65,9 +66,9 @@ class Story:
         keys = ("verdict", "rule", "reason", "chain", "quorum", "event", "pid")
         return Step(2, "judge", {"tool": "send_payment", "policy": scene.POLICY_FILE, **{k: a[k] for k in keys}})
 
-    def approve(self, consent: Callable[[dict[str, Any]], bool]) -> Step:
+    def approve(self) -> Step:
         """Alice, Alice again with her other key, and Bob; a worker counts. The last worker stops with the intent in the ledger."""
-        alice = self._vote("alice", consent)
+        alice = self._vote("alice", self.consent)
         self._vote("alice-phone")
         counted = self._work()
         _must(counted["voted"] == ["p-alice"] and counted["refused"] == ["voted_already"], "two keys of one person are one voter")
@@ -112,11 +113,9 @@ class Story:
 
     def tamper(self) -> Step:
         """One byte of the intent: the sum that it reserved."""
-        raw = self.bundle.read_bytes()
-        old, new = b'"amount":5000000', b'"amount":5900000'
-        at = raw.index(old, raw.index(b'"type":"ActionJudged"'))
-        other = self.folder / "tampered.bundle"
-        other.write_bytes(raw[:at] + new + raw[at + len(old) :])
+        raw, other = self.bundle.read_bytes(), self.folder / "tampered.bundle"
+        intent = next(line for line in raw.split(b"\n") if b'"type":"ActionStarted"' in line)
+        other.write_bytes(raw.replace(intent, intent.replace(b'"amount":5000000', b'"amount":5900000')))
         said = self._check(other)
         report = said["report"]
         _must(report["verdict"] == "NOT PROVEN" and said["exit_code"] == 1, "one byte is enough")
@@ -128,8 +127,15 @@ class Story:
         })  # fmt: skip
 
     # -- parts -------------------------------------------------------------------------------------------------------------------
-    def _vote(self, key: str, consent: Callable[[dict[str, Any]], bool] | None = None) -> dict[str, Any]:
-        return self.stage.play("vote", run=self.asked["run"], key=key)
+    def _vote(self, key: str, consent: Consent = lambda card: True) -> dict[str, Any]:
+        """The voter's process shows the card, and signs after the word."""
+        voter = self.stage.begin("vote", run=self.asked["run"], key=key)
+        if not consent(voter.hear()["card"]):
+            raise Refused("you did not sign: nothing was paid", code="MDM-0805", fix="mandamus demo --step")
+        voter.tell({})
+        signed = voter.hear()
+        voter.end()
+        return signed
 
     def _work(self) -> dict[str, Any]:
         return self.stage.play("work", bank=self.bank_url, run=self.asked["run"])

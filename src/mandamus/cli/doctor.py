@@ -1,0 +1,266 @@
+"""`doctor [AGENT]`: is this machine, ledger and agent fit to run? Each line is ok, degraded or broken, with its fix.
+
+The rule a newcomer would break: nothing is started and nothing is made. With AGENT every reason why it may not start is told at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import stat
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import click
+from msgspec import Struct
+
+from mandamus.cli import agents, read
+from mandamus.cli.common import Cli, verb
+from mandamus.cli.say import paint, shown
+from mandamus.errors import MandamusError, Misuse
+
+CLOCK_BACK_US = 60_000_000
+PACKAGES = ("msgspec", "orjson", "apsw", "cedarpy", "cryptography", "click", "httpx")
+
+
+class Line(Struct, frozen=True):
+    """`state`: ok, degraded or broken."""
+
+    check: str
+    state: str
+    says: str
+    fix: str = ""
+
+
+@verb("doctor", exits={0: "fit, perhaps degraded", 1: "something is broken", 3: "the agent may not start"})
+@click.argument("agent", metavar="AGENT", required=False)
+def doctor(cli: Cli, agent: str | None) -> int:
+    """Check ledger, keys, policies, clock and isolation; with AGENT also every reason why it may not start. Nothing is started."""
+    return cli.run(_doctor(cli, agent))
+
+
+async def _doctor(cli: Cli, reference: str | None) -> int:
+    lines = [_versions(), _isolation(), _console(cli)]
+    for check in (_ledger, _chain_log, _clock):
+        lines += await _tried(check.__name__.strip("_"), check, cli)
+    lines += _keys(cli) + _trust(cli)
+    refused = False
+    if reference:
+        with contextlib.redirect_stdout(sys.stderr):
+            found, refused = await _agent(cli, reference)
+        lines += found
+    code = 1 if any(x.state == "broken" for x in lines) else 3 if refused else 0
+    cli.tell({"exit_code": code, "lines": [{"check": x.check, "fix": x.fix, "says": x.says, "state": x.state} for x in lines]}, lambda: _words(cli, lines))
+    return code
+
+
+def _words(cli: Cli, lines: list[Line]) -> str:
+    styles = {"ok": "green", "degraded": "yellow", "broken": "red", "refused": "red"}
+    rows = []
+    for x in lines:
+        rows.append(f"{paint(x.state.ljust(8), styles[x.state], cli.stdout)}  {x.check.ljust(10)}  {shown(x.says)}")
+        if x.fix:
+            rows.append(f"          {'fix'.ljust(10)}  {shown(x.fix)}")
+    return "\n".join(rows)
+
+
+async def _tried(name: str, check: Callable[[Cli], Awaitable[list[Line]]], cli: Cli) -> list[Line]:
+    """A check that raises is a finding, not an end."""
+    try:
+        return await check(cli)
+    except MandamusError as error:
+        d = error.diagnosis
+        state = "degraded" if d.code == "MDM-0010" else "broken"
+        return [Line(name, state, f"{d.code} {d.what}" + (f" ({d.where})" if d.where else ""), d.fix)] if name == "ledger" or state == "broken" else []
+
+
+# -- the machine ---------------------------------------------------------------------------------------------------------------
+def _versions() -> Line:
+    from importlib.metadata import PackageNotFoundError, version
+
+    from mandamus import __version__
+
+    found, missing = [], []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    says = f"mandamus {__version__}, Python {platform.python_version()}, {', '.join(found)}"
+    return Line("versions", "broken", f"missing: {', '.join(missing)}", "install mandamus again") if missing else Line("versions", "ok", says)
+
+
+def _isolation() -> Line:
+    from mandamus.runtime.recover import ISOLATION
+
+    return Line("isolation", "degraded", f"tools run {ISOLATION}: tier dev only", "give the process no right that its tools must not have")
+
+
+def _console(cli: Cli) -> Line:
+    encoding = getattr(cli.stdout, "encoding", None) or "ascii"
+    try:
+        "…→✓".encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return Line("console", "degraded", f"{encoding} cannot show every character; plain ones stand in", "PYTHONUTF8=1")
+    return Line("console", "ok", encoding)
+
+
+# -- the ledger ----------------------------------------------------------------------------------------------------------------
+async def _ledger(cli: Cli) -> list[Line]:
+    async with cli.reading() as ledger:
+        check = getattr(ledger, "check", None)
+        if check is not None:
+            await check()
+        runs = [h async for h in ledger.runs()]
+    path = _path(cli)
+    lines = [Line("ledger", "ok", f"{path}: {sum(h.run != 'log' for h in runs)} runs, every page and setting checked")]
+    took = _fsync_ms(path.parent)
+    state = "ok" if took < 50 else "degraded"
+    return [*lines, Line("flush", state, f"fsync takes {took:.1f} ms", "" if state == "ok" else "put the ledger on a local disk: two flushes a turn wait for it")]
+
+
+def _path(cli: Cli) -> Path:
+    from mandamus import wiring
+
+    path = wiring.ledger_file(cli.uri)
+    assert path is not None
+    return path
+
+
+def _fsync_ms(folder: Path) -> float:
+    """Median of five small flushes beside the ledger."""
+    probe = folder / f".fsync-{os.getpid()}"
+    took = []
+    try:
+        with open(probe, "xb") as file:
+            for _ in range(5):
+                began = time.perf_counter_ns()
+                file.write(b"x" * 4096)
+                file.flush()
+                os.fsync(file.fileno())
+                took.append((time.perf_counter_ns() - began) / 1e6)
+    except OSError as error:
+        raise Misuse(f"the ledger's folder cannot be written: {error.strerror}", code="MDM-0024", where=str(folder), fix="make it writable") from None
+    finally:
+        probe.unlink(missing_ok=True)
+    return sorted(took)[2]
+
+
+async def _chain_log(cli: Cli) -> list[Line]:
+    """Chain `log` holds, and every allowance on it counts."""
+    from mandamus.cli.allowance import allowances
+    from mandamus.core.records import LOG
+    from mandamus.proof.chain import walk
+    from mandamus.proof.report import Broken
+
+    async with cli.reading() as ledger:
+        raws = [raw async for raw in ledger.read(LOG)]
+        walked = walk(raws, LOG)
+        if walked.fault is not None:
+            raise Broken(walked.fault)
+        ignored = [a for a in await allowances(cli, ledger) if a.state not in ("in force", "over", "withdrawn")]
+    lines = [Line("log", "ok", f"chain log: {len(raws)} records, each linked to the one before")]
+    if ignored:
+        lines.append(Line("log", "degraded", f"{len(ignored)} standing votes count for nothing: {ignored[0].state}", "mandamus allowance list"))
+    return lines
+
+
+async def _clock(cli: Cli) -> list[Line]:
+    """Behind what the log has seen: every time recorded from now on would be the old one."""
+    newest = 0
+    async with cli.reading() as ledger:
+        async for head in ledger.runs():
+            async for raw in ledger.read(head.run, head.seq - 1):
+                newest = max(newest, _claimed(raw))
+    now = time.time_ns() // 1000
+    if newest > now + CLOCK_BACK_US:
+        return [Line("clock", "broken", f"it is behind the ledger: {read.when(now)} after {read.when(newest)}", "set the clock; deadlines would never pass")]
+    return [Line("clock", "ok", f"{read.when(now)}, not behind the ledger")]
+
+
+def _claimed(raw: bytes) -> int:
+    import datetime
+
+    from mandamus.core.records import decode
+
+    return int(datetime.datetime.fromisoformat(decode(raw).at).timestamp() * 1e6)
+
+
+# -- keys ----------------------------------------------------------------------------------------------------------------------
+def _keys(cli: Cli) -> list[Line]:
+    from mandamus import wiring
+    from mandamus.drivers.sign_file import FileSigner
+
+    folder = wiring.home_of(cli.uri).folder
+    out = []
+    for role in wiring.ROLES:
+        path = Path(folder or ".") / "keys" / f"{role}.pem"
+        if not path.exists():
+            continue
+        try:
+            FileSigner.open(path)
+            out.append(Line("keys", "ok", f"{path} (mode {stat.S_IMODE(path.stat().st_mode):04o})"))
+        except MandamusError as error:
+            d = error.diagnosis
+            out.append(Line("keys", "broken", f"{d.code} {path}: {d.what}", d.fix))
+    return out
+
+
+def _trust(cli: Cli) -> list[Line]:
+    from mandamus import wiring
+    from mandamus.proof.trust import Trust
+
+    path = wiring.home_of(cli.uri).trust_file
+    if path is None or not path.exists():
+        return []
+    try:
+        trust = Trust.parse(path.read_bytes(), str(path))
+    except MandamusError as error:
+        d = error.diagnosis
+        return [Line("trust", "broken", f"{d.code} {d.where}: {d.what}", d.fix)]
+    people = sorted({p for p, _ in trust.approvers.values()})
+    if not people:
+        return [Line("trust", "degraded", "nobody may vote: what asks for people waits until it expires", "mandamus key enroll --principal p-... --key FILE")]
+    return [Line("trust", "ok", f"{len(people)} approvers: {', '.join(people)}")]
+
+
+# -- the agent -----------------------------------------------------------------------------------------------------------------
+async def _agent(cli: Cli, reference: str) -> tuple[list[Line], bool]:
+    from mandamus import wiring
+    from mandamus.core.duties import reasons
+    from mandamus.runtime.recover import ISOLATION
+
+    try:
+        agent = agents.load(reference)
+        bound = await wiring.bind(agent)
+    except MandamusError as error:
+        d = error.diagnosis
+        return [Line("agent", "broken", f"{d.code} {d.where} {d.what}".replace("  ", " "), d.fix)], False
+    out = [Line("agent", "ok", f"{agent.spec.name}: {len(agent.tools)} tools, model {agent.spec.model}"), Line("policy", "ok", f"compiles, digest {bound.book.digest}")]
+    for tool in agent.tools.values():
+        if not tool.said_effect:
+            out.append(Line("agent", "degraded", f"tool {tool.name} names no effect and counts as irreversible", 'effect="keyed", or another, in @tool(...)'))
+    people, roles = _people(cli)
+    found = reasons(bound.spec, bound.book, tier="dev", isolation=ISOLATION, approvers=people, roles=roles)
+    out += [Line("start", "refused", f"{r.code}: {r.what}" + (f" ({r.articles})" if r.articles else ""), r.fix) for r in found]
+    return out, bool(found)
+
+
+def _people(cli: Cli) -> tuple[list[str], dict[str, tuple[str, ...]]]:
+    """Who may vote, without making a trust file where there is none."""
+    from mandamus import wiring
+    from mandamus.proof.trust import Trust
+
+    path = wiring.home_of(cli.uri).trust_file
+    if path is None or not path.exists():
+        return [], {}
+    try:
+        trust = Trust.parse(path.read_bytes(), str(path))
+    except MandamusError:  # told by its own check
+        return [], {}
+    return sorted({p for p, _ in trust.approvers.values()}), dict(trust.roles)
+
+

@@ -1,0 +1,142 @@
+"""`key new|enroll|trust|list`: key files, and the trust file beside a ledger.
+
+The rule a newcomer would break: the trust file says who votes, and a bundle never brings one. `key trust` prints what an auditor needs
+from the owner of the ledger, by another way than the bundle.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mandamus.cli.common import Cli, verb
+from mandamus.cli.keys import PASSPHRASE, principal_id, role_name
+from mandamus.errors import Misuse, Refused
+
+STATEMENT_US = 3_600_000_000
+
+
+@verb("new", exits={0: "made"})
+@click.argument("file", metavar="FILE")
+@click.option("--name", required=True, metavar="NAME", help="A name for the key, printable and without spaces; it is public.")
+@click.option("--passphrase", "protected", is_flag=True, help=f"Ask for a passphrase (or take ${PASSPHRASE}).")
+def new(cli: Cli, file: str, name: str, protected: bool) -> int:
+    """Make an Ed25519 key in FILE (mode 0600) and print its public line. A file that exists is never replaced."""
+    from mandamus.drivers.sign_file import FileSigner
+
+    signer = FileSigner.create(file, name, _passphrase(cli) if protected else None)
+    enrol = f"mandamus key enroll --principal p-... --vkey '{signer.vkey}'"
+    cli.tell({"file": file, "id": signer.keyid, "name": signer.key.name, "vkey": signer.vkey}, f"{signer.vkey}\n  file    {file}\n  next    {enrol}")
+    return 0
+
+
+def _passphrase(cli: Cli) -> bytes:
+    given = os.environ.get(PASSPHRASE)
+    if given is not None:
+        return given.encode()
+    if not cli.may_ask():
+        raise Misuse("nobody can be asked for a passphrase here", code="MDM-0015", fix=f"set {PASSPHRASE}")
+    import getpass
+
+    first, second = getpass.getpass("passphrase: "), getpass.getpass("again: ")
+    if first != second:
+        raise Misuse("the two passphrases differ", code="MDM-0191", fix="again")
+    return first.encode()
+
+
+@verb("enroll", exits={0: "enrolled", 3: "refused: the key or its principal stands there already"})
+@click.option("--principal", required=True, metavar="ID", help="An opaque id such as p-alice; two keys of one principal are one voter.")
+@click.option("--role", "roles", multiple=True, metavar="ROLE", help="A role in approval chains; may be given several times.")
+@click.option("--key", "key_file", metavar="FILE", help="The key file, when it lies here.")
+@click.option("--vkey", metavar="VKEY", help="The public line that `key new` printed.")
+def enroll(cli: Cli, principal: str, roles: tuple[str, ...], key_file: str | None, vkey: str | None) -> int:
+    """Let a key vote as a principal: a line of the trust file, and a record that the ledger's administrator signs."""
+    if (key_file is None) == (vkey is None):
+        raise Misuse("which key?", code="MDM-0003", expected="one of --key FILE and --vkey VKEY")
+    lines = [f"role {role_name(role)} {principal_id(principal)}" for role in roles]
+    return cli.run(_enroll(cli, principal_id(principal), roles, lines, _public(cli, key_file, vkey)))
+
+
+def _public(cli: Cli, key_file: str | None, vkey: str | None) -> Any:
+    """Only the public line is needed; it stands readable in the key file."""
+    from mandamus.cli.keys import open_key
+    from mandamus.proof.keys import parse_vkey
+
+    return parse_vkey(vkey.strip()) if vkey is not None else open_key(cli, key_file).key
+
+
+async def _enroll(cli: Cli, principal: str, roles: tuple[str, ...], lines: list[str], key: Any) -> int:
+    from mandamus.core.canonical import parse
+    from mandamus.core.records import KeyChanged
+    from mandamus.core.seal import Content, Draft
+    from mandamus.proof import authority, dsse
+
+    async with cli.env(make=True) as env:
+        trust = env.trust()
+        held = trust.approvers.get(key.public)
+        if held and (held[0] != principal or set(roles) <= set(trust.roles_of(principal))):
+            raise Refused(f"this key votes as {held[0]} already", code="MDM-0338", found=f"{key.name}+{key.id}", fix="mandamus key list")
+        if held is None:
+            fact = KeyChanged(clock=env.clock("UTC"), new=str(key), principal=principal, role="approver")
+            admin = env.home.signer("administrator")
+            said = authority.statement(fact, expires=fact.clock.now + STATEMENT_US, nonce=secrets.token_hex(16), origin=env.origin)
+            envelope = dsse.sign(authority.PAYLOAD_TYPE, said, [(admin.keyid, admin.sign)])
+            env.home.add_trust(f"approver {principal} {key}")
+            await env.log.append([Draft(fact, 0, (Content("statement", parse(envelope)),))], raises=True)
+        for line in lines:
+            env.home.add_trust(line)
+        trust_file = str(env.home.trust_file or "")
+        held_roles = env.trust().roles_of(principal)
+    data = {"id": key.id, "principal": principal, "roles": list(held_roles), "trust": trust_file, "vkey": str(key)}
+    cli.tell(data, f"{principal} votes with {key.name}+{key.id}" + (f" as {', '.join(held_roles)}" if held_roles else "") + f"\n  trust   {trust_file}")
+    return 0
+
+
+@verb("trust", exits={0: "printed"})
+@click.option("-o", "--output", metavar="FILE", help="Write it there.")
+def trust(cli: Cli, output: str | None) -> int:
+    """Print this ledger's trust file: whose signatures count, for what. Hand it over by another way than the bundles."""
+    from mandamus import wiring
+    from mandamus.cli.bundle import write
+
+    cli.must_exist()
+    home = wiring.home_of(cli.uri)
+    found = home.trust()
+    text = home.trust_file.read_text(encoding="utf-8") if home.trust_file else ""
+    if output:
+        write(Path(output), text.encode())
+    data = {"digest": found.digest, "file": output or str(home.trust_file), "lines": [x for x in text.splitlines() if x.strip()]}
+    cli.tell(data, f"{output}\n  digest  {found.digest}" if output else text.rstrip("\n"))
+    return 0
+
+
+@verb("list", exits={0: "listed"})
+def list_(cli: Cli) -> int:
+    """Keys of this ledger and who may vote. With --json one object per line."""
+    from mandamus import wiring
+
+    cli.must_exist()
+    home = wiring.home_of(cli.uri)
+    found = home.trust()
+    for role in wiring.ROLES:
+        path = Path(home.folder or ".") / "keys" / f"{role}.pem"
+        if path.exists():
+            key = home.signer(role).vkey
+            mode = f"{stat.S_IMODE(path.stat().st_mode):04o}"
+            cli.line({"file": str(path), "kind": "own", "mode": mode, "role": role, "vkey": key}, f"own       {role.ljust(14)} {path} (mode {mode})\n          {key}")
+    for principal, approver in sorted(found.approvers.values(), key=lambda x: (x[0], str(x[1]))):
+        roles = list(found.roles_of(principal))
+        cli.line(
+            {"kind": "approver", "principal": principal, "roles": roles, "vkey": str(approver)},
+            f"approver  {principal.ljust(14)} {', '.join(roles) or 'no role'}\n          {approver}",
+        )
+    if not found.approvers:
+        cli.note("nobody may vote yet: mandamus key enroll --principal p-... --key FILE")
+    return 0
+
+
