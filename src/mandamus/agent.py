@@ -26,6 +26,7 @@ from mandamus.tool import Tool, milliseconds, source_digest
 
 if TYPE_CHECKING:
     from mandamus.runtime.env import Bound, Env, Guard
+    from mandamus.runtime.replay import ReplayReport
     from mandamus.runtime.session import Session
 
 T = TypeVar("T")
@@ -233,6 +234,40 @@ class Agent(Generic[T]):
                 await env.ledger.send(run, vote)
             session = await recover.take_over(env, bound, run)
             return await self._drive(session, drive.drive)
+
+    async def fork(
+        self, run_id: str, at: int, *, model: Any = None, policies: Sequence[Any] | None = None, input: str | None = None, ledger: Any = None, tenant: str = "default",
+    ) -> RunResult[T]:  # fmt: skip
+        """A new run: recorded until event `at` of `run_id`, live after it, with another model, other policies or other words.
+
+        What the parent did is not done again. Raises Misuse for an event behind which no lawful run can begin.
+        """
+        from mandamus.runtime import drive, fork
+
+        agent = self._like(model, policies)
+        async with _Env(ledger, tenant) as env:
+            bound = await agent._start(env)
+            session = await fork.fork_run(env, bound, run_id, at, input=input)
+            return await agent._drive(session, drive.drive)
+
+    async def replay(self, run_id: str, *, ledger: Any = None) -> ReplayReport:
+        """Recompute a stored run from its recorded answers and say where it diverges. Nothing is executed, nothing written."""
+        from mandamus import wiring
+        from mandamus.runtime.replay import replay
+
+        async with _Env(ledger, "default") as env:
+            return await replay(env, self._bound or await wiring.bind(self), run_id)
+
+    def _like(self, model: Any, policies: Sequence[Any] | None) -> Agent[T]:
+        """This agent with another model or other policies."""
+        other: Agent[T] = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, _bound=None)
+        if model is not None:
+            named = model if isinstance(model, str) else f"driver:{type(model).__name__}"
+            other.__dict__.update(model=model, spec=msgspec.structs.replace(self.spec, model=named))
+        if policies is not None:
+            other.__dict__["policies"] = tuple(policies)
+        return other
 
     async def events(self, run_id: str, after: int = -1, types: Sequence[str] = (), *, ledger: Any = None) -> AsyncIterator[AnyRecord]:
         """Frozen records of a run, as committed, in order."""

@@ -11,15 +11,17 @@ import inspect
 import re
 import typing
 from collections.abc import Awaitable, Callable
+from math import isfinite
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from mandamus.core.data import DataClass, NoSubject, SubjectRef, name_of
+from mandamus.core.data import DataClass, SubjectRef, name_of
 from mandamus.core.definition import CONSEQUENTIAL, Effect, RetryRule, Safety, ToolSpec, pinned
 from mandamus.core.money import Money
 from mandamus.core.schema import closed_schema
+from mandamus.core.strict import did_you_mean
 from mandamus.errors import Misuse
 
 SAFETIES = typing.get_args(Safety)
@@ -62,8 +64,8 @@ class Receipt(Struct, frozen=True):
 
 def Retry(attempts: int = 1, backoff_ms: int = 200) -> RetryRule:  # noqa: N802 - a value's constructor, as API.md spells it
     """`attempts` in all, the first included."""
-    if attempts < 1 or backoff_ms < 0:
-        raise Misuse("retry: attempts >= 1 and backoff_ms >= 0", code="MDM-0213")
+    if type(attempts) is not int or type(backoff_ms) is not int or attempts < 1 or backoff_ms < 0:
+        raise Misuse("retry: attempts >= 1 and backoff_ms >= 0, whole numbers", code="MDM-0213")
     return RetryRule(attempts, backoff_ms)
 
 
@@ -71,13 +73,32 @@ class Tool:
     """A function under its contract. Frozen; `spec` is data, `fn` stays in this process."""
 
     __slots__ = ("agent", "arguments", "fn", "is_async", "reconcile", "result", "said_effect", "spec", "takes_ctx")
+    agent: Any
+    arguments: type[Struct]
+    fn: Callable[..., Any]
+    is_async: bool
+    reconcile: Any
+    result: Any
+    said_effect: bool
+    spec: ToolSpec
+    takes_ctx: bool
 
     def __init__(
-        self, spec: ToolSpec, fn: Callable[..., Any], arguments: type[Struct], result: Any, takes_ctx: bool, reconcile: Any = None, said_effect: bool = True, agent: Any = None
-    ) -> None:
-        self.spec, self.fn, self.arguments, self.result = spec, fn, arguments, result
-        self.takes_ctx, self.reconcile, self.said_effect, self.agent = takes_ctx, reconcile, said_effect, agent
-        self.is_async = inspect.iscoroutinefunction(fn)
+        self, spec: ToolSpec, fn: Callable[..., Any], arguments: type[Struct], result: Any, takes_ctx: bool, reconcile: Any = None,
+        said_effect: bool = True, agent: Any = None,
+    ) -> None:  # fmt: skip
+        values = {
+            "agent": agent, "arguments": arguments, "fn": fn, "is_async": _is_async(fn), "reconcile": reconcile, "result": result,
+            "said_effect": said_effect, "spec": spec, "takes_ctx": takes_ctx,
+        }  # fmt: skip
+        for field, value in values.items():
+            object.__setattr__(self, field, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise Misuse(f"a tool is frozen: {name!r} cannot be set", code="MDM-0218", why="its pin would no longer be true", fix="make another with @tool(...)")
+
+    def __delattr__(self, name: str) -> None:
+        self.__setattr__(name, None)
 
     @property
     def name(self) -> str:
@@ -123,17 +144,19 @@ def tool(
     """
 
     def make(fn: Callable[..., Any]) -> Tool:
-        label = name or fn.__name__
-        arguments, result, takes_ctx, money = _signature(fn, label)
+        label = name or str(getattr(fn, "__name__", ""))
+        _callable(fn, label)
+        arguments, result, takes_ctx, moneys = _signature(fn, label)
         chosen: Effect = effect or "irreversible"
-        _legal(label, safety, chosen, data, arguments, reconcile, bool(description or fn.__doc__))
+        _legal(label, safety, chosen, data, arguments, bool(description or fn.__doc__))
+        _reconciler(label, chosen, reconcile)
         spec = ToolSpec(
             name=label, description=inspect.cleandoc(description or fn.__doc__ or ""), safety=safety, effect=chosen, data=data,
-            input_schema=closed_schema(arguments), output_schema={} if result is Any else closed_schema(result),
-            amount=_argument(label, "amount", amount or money, arguments), counterparty=_argument(label, "counterparty", counterparty or _guess(arguments), arguments),
+            input_schema=_schema(label, "an argument", arguments), output_schema={} if result is Any else _schema(label, "the result", result),
+            amount=_amount(label, amount, moneys, arguments), counterparty=_argument(label, "counterparty", counterparty or _guess(arguments), arguments),
             reconciles=reconcile is not None, reconciler=source_digest(type(reconcile) if reconcile is not None else None),
-            forbids=hasattr(reconcile, "forbid"), retry=retry or RetryRule(), timeout_ms=milliseconds(timeout, "timeout"),
-            key_life_ms=milliseconds(key_life, "key_life"), max_output=max_output, source=source_digest(fn),
+            forbids=hasattr(reconcile, "forbid"), retry=_retry(label, retry), timeout_ms=milliseconds(timeout, f"tool {label!r}: timeout"),
+            key_life_ms=milliseconds(key_life, f"tool {label!r}: key_life"), max_output=_size(label, max_output), source=source_digest(fn),
         )  # fmt: skip
         return Tool(pinned(spec), fn, arguments, result, takes_ctx, reconcile, effect is not None)
 
@@ -141,13 +164,15 @@ def tool(
 
 
 def milliseconds(text: str | float, field: str) -> int:
-    """"30s", "5m", "1h", "250ms", or a number of seconds."""
-    if isinstance(text, int | float) and not isinstance(text, bool):
-        return int(text * 1000)
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", str(text).strip())
-    if not match:
-        raise Misuse(f"{field}: {text!r} is no duration", code="MDM-0212", expected='such as "30s", "5m", "1h"')
-    return int(float(match[1]) * {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}[match[2]])
+    """"30s", "5m", "1h", "250ms", or a number of seconds. Raises Misuse for what is no duration, or none at all."""
+    span = 0.0
+    if isinstance(text, int | float) and not isinstance(text, bool) and isfinite(text):
+        span = text * 1000
+    elif match := re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)", str(text).strip()):
+        span = float(match[1]) * {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}[match[2]]
+    if not 1 <= span <= 10**14:
+        raise Misuse(f"{field}: {str(text)[:40]!r} is no duration", code="MDM-0212", expected='such as "30s", "5m", "1h"')
+    return int(span)
 
 
 def source_digest(thing: Any) -> str:
@@ -160,27 +185,80 @@ def source_digest(thing: Any) -> str:
         return hashlib.sha256(f"{getattr(thing, '__module__', '')}:{getattr(thing, '__qualname__', thing)}".encode()).hexdigest()
 
 
-def _signature(fn: Callable[..., Any], label: str) -> tuple[type[Struct], Any, bool, str]:
+def _is_async(fn: Any) -> bool:
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 - an object may be a tool too
+
+
+def _callable(fn: Any, label: str) -> None:
+    if not callable(fn) or inspect.isclass(fn):
+        raise Misuse(f"tool {label!r}: a tool is a function", code="MDM-0210", found=type(fn).__name__, fix="put @tool(...) above a def")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise Misuse(f"tool {label!r}: a generator has no one result", code="MDM-0210", fix="return the whole; ctx.progress(...) tells who watches")
+
+
+def _signature(fn: Callable[..., Any], label: str) -> tuple[type[Struct], Any, bool, tuple[str, ...]]:
+    """(arguments as a closed type, result type, does it take ctx, which arguments are Money)."""
     try:
-        hints = typing.get_type_hints(fn, include_extras=True)
-    except NameError as error:
+        hints = typing.get_type_hints(fn if inspect.isroutine(fn) else type(fn).__call__, include_extras=True)
+    except (NameError, TypeError) as error:
         raise Misuse(f"tool {label!r}: {error}", code="MDM-0210", fix="import the type at module level") from None
     fields: list[Any] = []
-    takes_ctx, money = False, ""
+    takes_ctx = False
     for i, p in enumerate(inspect.signature(fn).parameters.values()):
         if i == 0 and p.name == "ctx":
             takes_ctx = True
             continue
-        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) or p.name not in hints:
-            raise Misuse(f"tool {label!r}: argument {p.name!r} has no type", code="MDM-0210", fix=f"write {p.name}: str (or another type) in its signature")
-        fields.append((p.name, hints[p.name]) if p.default is p.empty else (p.name, hints[p.name], p.default))
-        if hints[p.name] is Money and not money:
-            money = p.name
-    arguments = msgspec.defstruct(f"{label}_arguments", fields, frozen=True, kw_only=True, forbid_unknown_fields=True)
+        fields.append(_field(p, hints, label))
+    try:
+        arguments = msgspec.defstruct(f"{label}_arguments", fields, frozen=True, kw_only=True, forbid_unknown_fields=True)
+    except (TypeError, ValueError) as error:
+        raise Misuse(f"tool {label!r}: {error}", code="MDM-0210", fix="a default is a value that cannot change") from None
     result = hints.get("return", Any)
     if typing.get_origin(result) is Awaitable:
         result = typing.get_args(result)[0]
-    return arguments, result, takes_ctx, money
+    return arguments, result, takes_ctx, tuple(f[0] for f in fields if f[1] is Money)
+
+
+def _field(p: inspect.Parameter, hints: dict[str, Any], label: str) -> tuple[Any, ...]:
+    what = f"tool {label!r}: argument {p.name!r}"
+    if p.name == "ctx":
+        raise Misuse(f"{what} is not the first", code="MDM-0210", fix="write ctx: Ctx before every other argument")
+    if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) or p.name not in hints:
+        raise Misuse(f"{what} has no type", code="MDM-0210", fix=f"write {p.name}: str (or another type) in its signature")
+    if p.kind is p.POSITIONAL_ONLY:
+        raise Misuse(f"{what} is positional only", code="MDM-0210", why="a model names its arguments", fix="take the / out of the signature")
+    return (p.name, hints[p.name]) if p.default is p.empty else (p.name, hints[p.name], p.default)
+
+
+def _schema(label: str, what: str, kind: Any) -> dict[str, Any]:
+    try:
+        return closed_schema(kind)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Misuse(f"tool {label!r}: {what} has no JSON form: {error}", code="MDM-0211", fix="use str, int, bool, Money, lists, dicts or a Struct of them") from None
+
+
+def _retry(label: str, retry: Any) -> RetryRule:
+    if retry is not None and not isinstance(retry, RetryRule):
+        raise Misuse(f"tool {label!r}: retry", code="MDM-0213", expected="Retry(3, backoff_ms=200)", found=type(retry).__name__)
+    return retry or RetryRule()
+
+
+def _size(label: str, n: Any) -> int:
+    if type(n) is not int or n < 1:
+        raise Misuse(f"tool {label!r}: max_output", code="MDM-0214", expected="a number of bytes, 1 or more")
+    return n
+
+
+def _amount(label: str, named: str, moneys: tuple[str, ...], arguments: type[Struct]) -> str:
+    """The Money argument that policy counts. With two of them nobody may guess."""
+    if named:
+        _argument(label, "amount", named, arguments)
+        if named not in moneys:
+            raise Misuse(f"tool {label!r}: amount={named!r} is no Money", code="MDM-0214", expected="an argument of type Money")
+        return named
+    if len(moneys) > 1:
+        raise Misuse(f"tool {label!r}: {len(moneys)} arguments are Money", code="MDM-0214", why="limits count one of them", fix=f"amount={moneys[0]!r}, or another")
+    return moneys[0] if moneys else ""
 
 
 def _guess(arguments: type[Struct]) -> str:
@@ -193,25 +271,35 @@ def _argument(label: str, field: str, name: str, arguments: type[Struct]) -> str
     return name
 
 
-def _legal(label: str, safety: str, effect: str, data: Any, arguments: type[Struct], reconcile: Any, described: bool) -> None:
+def _legal(label: str, safety: str, effect: str, data: Any, arguments: type[Struct], described: bool) -> None:
     where = f"tool {label!r}"
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", label):
-        raise Misuse(f"{where}: a name is 1 to 64 letters, digits, _ and -", code="MDM-0215")
+        raise Misuse(f"{where}: a name is 1 to 64 letters, digits, _ and -", code="MDM-0215", fix='name="…" in @tool(...)')
     if safety not in SAFETIES:
-        raise Misuse(f"{where}: safety", code="MDM-0201", expected=" ".join(SAFETIES), found=repr(safety))
+        raise Misuse(f"{where}: safety", code="MDM-0201", expected=" ".join(SAFETIES), found=repr(safety), fix=did_you_mean(str(safety), SAFETIES))
     if effect not in EFFECTS:
-        raise Misuse(f"{where}: effect", code="MDM-0202", expected=" ".join(EFFECTS), found=repr(effect))
+        raise Misuse(f"{where}: effect", code="MDM-0202", expected=" ".join(EFFECTS), found=repr(effect), fix=did_you_mean(str(effect), EFFECTS))
     if not isinstance(data, DataClass):
-        raise Misuse(f"{where}: data", code="MDM-0203", expected="a class of mandamus.data", found=type(data).__name__, fix='data=Business(subject=none("…"), retention="standard")')
+        fix = 'data=Business(subject=none("…"), retention="standard")'
+        raise Misuse(f"{where}: data", code="MDM-0203", expected="a class of mandamus.data", found=type(data).__name__, fix=fix)
     if safety in CONSEQUENTIAL and effect in ("read", "idempotent"):
-        raise Misuse(f"{where}: a {safety} tool cannot have effect {effect!r}", code="MDM-0204", expected="keyed, reconcilable or irreversible", why="a repeat would be a second deed")
+        what = f"{where}: a {safety} tool cannot have effect {effect!r}"
+        raise Misuse(what, code="MDM-0204", expected="keyed, reconcilable or irreversible", why="a repeat would be a second deed")
     if safety == "write" and effect == "read":
         raise Misuse(f'{where}: safety "write" and effect "read" contradict', code="MDM-0205", fix='safety="read", or another effect')
-    if effect == "reconcilable" and not hasattr(reconcile, "find"):
-        raise Misuse(f"{where}: reconcilable without a reconciler", code="MDM-0206", fix="reconcile=YourReconciler() with async find(operation_id)")
     if not described:
         raise Misuse(f"{where}: no description", code="MDM-0207", fix="write a docstring: the approver and the model read it")
     ref = getattr(data, "subject", None)
     if isinstance(ref, SubjectRef) and ref.argument not in arguments.__struct_fields__:
         raise Misuse(f"{where}: subject({ref.argument!r}) is none of its arguments", code="MDM-0208", expected=", ".join(arguments.__struct_fields__))
-    assert ref is None or isinstance(ref, SubjectRef | NoSubject)
+
+
+def _reconciler(label: str, effect: str, reconcile: Any) -> None:
+    """It is awaited, and it is an object: a class, or a find that answers at once, would be unclear for ever."""
+    if reconcile is None and effect != "reconcilable":
+        return
+    if inspect.isclass(reconcile) or not _is_async(getattr(reconcile, "find", None)):
+        fix = "reconcile=YourReconciler() with async def find(self, operation_id)"
+        raise Misuse(f"tool {label!r}: {effect} without a reconciler that can be asked", code="MDM-0206", fix=fix)
+    if hasattr(reconcile, "forbid") and not _is_async(reconcile.forbid):
+        raise Misuse(f"tool {label!r}: forbid is not async", code="MDM-0206", fix="async def forbid(self, operation_id)")

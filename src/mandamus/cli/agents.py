@@ -30,7 +30,9 @@ def load(reference: str) -> Agent[Any]:
     """Raises Misuse: no such file, module or attribute, or code that fails while it is read."""
     if reference.endswith((".yaml", ".yml")):
         return _from_manifest(reference)
-    place, _, attr = reference.rpartition(":") if ":" in reference and not re.fullmatch(r"[A-Za-z]:[\\/][^:]*", reference) else (reference, "", "")
+    place, _, attr = (
+        reference.rpartition(":") if ":" in reference and not re.fullmatch(r"[A-Za-z]:[\\/][^:]*", reference) else (reference, "", "")
+    )
     module = _from_file(place) if place.endswith(".py") else _from_module(place, reference)
     return _agent(module, attr, reference)
 
@@ -73,7 +75,7 @@ def _from_file(path: str) -> ModuleType:
 
 def _from_module(name: str, reference: str) -> ModuleType:
     if not name or not all(part.isidentifier() for part in name.split(".")):
-        raise Misuse(f"{ascii(reference[:80])} names no agent", code="MDM-0014", expected=_FORMS, fix="mandamus run agent.py:agent PROMPT")
+        raise Misuse(f"{reference[:80]!a} names no agent", code="MDM-0014", expected=_FORMS, fix="mandamus run agent.py:agent PROMPT")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -95,8 +97,14 @@ def _failed(where: str, error: Exception) -> Misuse:
     at = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else where
     if isinstance(error, SyntaxError) and error.lineno:
         at = f"{os.path.basename(error.filename or where)}:{error.lineno}"
-    what = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}" if isinstance(error, _TELLING) else type(error).__name__
-    return Misuse(f"the agent's code fails while it is read ({what[:200]})", code="MDM-0016", where=at, fix="mend that line; --debug shows the whole")
+    what = (
+        f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
+        if isinstance(error, _TELLING)
+        else type(error).__name__
+    )
+    return Misuse(
+        f"the agent's code fails while it is read ({what[:200]})", code="MDM-0016", where=at, fix="mend that line; --debug shows the whole"
+    )
 
 
 def _agent(module: ModuleType, attr: str, reference: str) -> Agent[Any]:
@@ -106,12 +114,20 @@ def _agent(module: ModuleType, attr: str, reference: str) -> Agent[Any]:
     if not attr:
         if "agent" in agents or len(agents) == 1:
             return agents["agent"] if "agent" in agents else next(iter(agents.values()))
-        raise Misuse(f"{len(agents)} agents stand in {reference}", code="MDM-0014", expected="one, or :attr", found=", ".join(agents) or "none", fix=f"{reference}:NAME")
+        raise Misuse(
+            f"{len(agents)} agents stand in {reference}",
+            code="MDM-0014",
+            expected="one, or :attr",
+            found=", ".join(agents) or "none",
+            fix=f"{reference}:NAME",
+        )
     if attr not in agents:
         near = difflib.get_close_matches(attr, agents, n=1)
         found = "something else" if hasattr(module, attr) else "nothing"
         fix = f"did you mean {near[0]}?" if near else ", ".join(agents) or "agent = Agent(...)"
-        raise Misuse(f"{attr!r} is no agent of {module.__name__}", code="MDM-0014", where=reference, expected="an Agent", found=found, fix=fix)
+        raise Misuse(
+            f"{attr!r} is no agent of {module.__name__}", code="MDM-0014", where=reference, expected="an Agent", found=found, fix=fix
+        )
     return agents[attr]
 
 

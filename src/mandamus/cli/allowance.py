@@ -45,9 +45,13 @@ _UNITS = {"m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 @click.option("--until", "span", default="1d", metavar="TIME", help="How long it stands, such as 8h or 7d.")
 @click.option("--arg", "args", multiple=True, metavar="K=JSON", help="Only calls with this argument.")
 @click.option("--key", "key_file", metavar="FILE", help="The approver's key file.")
-def grant(cli: Cli, agent: str, tool: str, count: int, amount: str | None, window: str, span: str, args: tuple[str, ...], key_file: str | None) -> int:
+def grant(
+    cli: Cli, agent: str, tool: str, count: int, amount: str | None, window: str, span: str, args: tuple[str, ...], key_file: str | None
+) -> int:
     """Sign a standing vote: calls of one tool of AGENT that need not be asked for again. It ends with the policy it was given under."""
-    standing = Standing(amount=_money(amount), count=_at_least_one(count), pattern=_pattern(tool, args), until=now() + _micros(span), window=window)  # type: ignore[arg-type]
+    standing = Standing(
+        amount=_money(amount), count=_at_least_one(count), pattern=_pattern(tool, args), until=now() + _micros(span), window=window
+    )  # type: ignore[arg-type]
     return cli.run(_grant(cli, agent, standing, key_file))
 
 
@@ -69,7 +73,7 @@ def _at_least_one(count: int) -> int:
 def _micros(text: str) -> int:
     found = _span(text)
     if not found:
-        raise Misuse(f"{ascii(text[:20])} is no length of time", code="MDM-0022", where="--until", expected="such as 30m, 8h or 7d")
+        raise Misuse(f"{text[:20]!a} is no length of time", code="MDM-0022", where="--until", expected="such as 30m, 8h or 7d")
     return int(found[1]) * _UNITS[found[2]]
 
 
@@ -78,7 +82,13 @@ def _pattern(tool: str, args: tuple[str, ...]) -> dict[str, Any]:
     for arg in args:
         name, sep, text = arg.partition("=")
         if not sep:
-            raise Misuse("an argument without a value", code="MDM-0022", where="--arg", expected='NAME=JSON, such as to="Acme"', found=ascii(arg[:40]))
+            raise Misuse(
+                "an argument without a value",
+                code="MDM-0022",
+                where="--arg",
+                expected='NAME=JSON, such as to="Acme"',
+                found=ascii(arg[:40]),
+            )
         try:
             wanted[name] = parse(text.encode())
         except ValueError:
@@ -96,7 +106,14 @@ async def _grant(cli: Cli, reference: str, standing: Standing, key_file: str | N
             principal = principal_of(signer, env.trust())
             bound = await wiring.bind(agent)
             _may(bound, standing)
-            ballot = Ballot(decision="approve", expires=standing.until, origin=env.origin, policy=bound.book.digest, run=LOG, scope=StandingScope(standing))
+            ballot = Ballot(
+                decision="approve",
+                expires=standing.until,
+                origin=env.origin,
+                policy=bound.book.digest,
+                run=LOG,
+                scope=StandingScope(standing),
+            )
             admin = env.home.signer("administrator")
             envelope = dsse.sign(ballots.PAYLOAD_TYPE, ballots.encode(ballot), [(signer.keyid, signer.sign), (admin.keyid, admin.sign)])
             name = ballots.ballot_digest(ballot)
@@ -111,7 +128,12 @@ def _may(bound: Any, standing: Standing) -> None:
     """Raises Misuse for a tool that is not there or an amount that is missing, Refused for one that must be asked for each time."""
     tool = bound.tools.get(standing.pattern["tool"])
     if tool is None:
-        raise Misuse(f"the agent has no tool {ascii(standing.pattern['tool'][:40])}", code="MDM-0022", where="--tool", expected=", ".join(bound.tools) or "a tool")
+        raise Misuse(
+            f"the agent has no tool {standing.pattern['tool'][:40]!a}",
+            code="MDM-0022",
+            where="--tool",
+            expected=", ".join(bound.tools) or "a tool",
+        )
     spec = tool.spec
     if spec.effect == "irreversible" or spec.safety == "privileged":
         raise Refused(
@@ -120,7 +142,9 @@ def _may(bound: Any, standing: Standing) -> None:
         )  # fmt: skip
     if bool(spec.amount) != (standing.amount is not UNSET):
         what = "it moves money: say how much at most" if spec.amount else "it moves no money"
-        raise Misuse(what, code="MDM-0022", where=f"tool {spec.name}", fix='--amount "1000.00 USD"' if spec.amount else "leave --amount out")
+        raise Misuse(
+            what, code="MDM-0022", where=f"tool {spec.name}", fix='--amount "1000.00 USD"' if spec.amount else "leave --amount out"
+        )
 
 
 # -- what stands ---------------------------------------------------------------------------------------------------------------
@@ -159,12 +183,26 @@ async def _stands(ledger: Ledger, name: str, record: Any, envelope: bytes, found
         raise ProofError("a standing vote whose ballot cannot be read", code="MDM-0611", where=f"log (event {record.seq})") from None
     standing = ballot.standing
     assert standing is not None
-    state = "withdrawn" if withdrawn else found.replace("_", " ") if isinstance(found, str) else "over" if min(standing.until, ballot.expires) <= now() else "in force"
+    state = (
+        "withdrawn"
+        if withdrawn
+        else found.replace("_", " ")
+        if isinstance(found, str)
+        else "over"
+        if min(standing.until, ballot.expires) <= now()
+        else "in force"
+    )
     window = {"day": read.when(now())[:10], "until": "all", "run": ""}[standing.window]
     used = await ledger.account(f"standing/{name}/count/{window}") if window else None
     spent = await ledger.account(f"standing/{name}/amount/{window}") if window else None
     return Stands(
-        name, record.fact.principal, ballot.policy, standing, state, used.spent + used.reserved if used else 0, spent.spent + spent.reserved if spent else 0
+        name,
+        record.fact.principal,
+        ballot.policy,
+        standing,
+        state,
+        used.spent + used.reserved if used else 0,
+        spent.spent + spent.reserved if spent else 0,
     )
 
 
@@ -185,10 +223,14 @@ async def _list(cli: Cli) -> int:
     async with cli.reading() as ledger:
         found = await allowances(cli, ledger)
     for a in found:
-        left = "counted in each run" if a.standing.window == "run" else f"{max(0, a.standing.count - a.used)} of {a.standing.count} calls left"
+        left = (
+            "counted in each run" if a.standing.window == "run" else f"{max(0, a.standing.count - a.used)} of {a.standing.count} calls left"
+        )
         if a.standing.amount is not UNSET and a.standing.window != "run":
             left += f", {max(0, minor(a.standing.amount) - a.used_minor)} of {minor(a.standing.amount)} minor units"
-        cli.line(msgspec.to_builtins(a), f"{a.name[:12]}  {a.state}  {words(a.standing)}\n  by {a.principal}, policy {a.policy[:12]}; {left}")
+        cli.line(
+            msgspec.to_builtins(a), f"{a.name[:12]}  {a.state}  {words(a.standing)}\n  by {a.principal}, policy {a.policy[:12]}; {left}"
+        )
     if not found and not cli.json:
         cli.note("no allowance was ever granted here")
     return 0
@@ -207,10 +249,12 @@ async def _withdraw(cli: Cli, name: str, key_file: str | None) -> int:
         principal = principal_of(open_key(cli, key_file), env.trust()) if key_file else "p-administrator"
         found = [a for a in await allowances(cli, env.ledger) if name and a.name.startswith(name.lower())]
         if len(found) != 1:
-            what = f"{len(found)} allowances begin with {ascii(name[:20])}" if found else f"there is no allowance {ascii(name[:20])}"
+            what = f"{len(found)} allowances begin with {name[:20]!a}" if found else f"there is no allowance {name[:20]!a}"
             raise Misuse(what, code="MDM-0025", fix="mandamus allowance list")
         if found[0].state == "withdrawn":
-            raise Misuse("it was withdrawn already", code="MDM-0025", where=f"allowance {found[0].name[:12]}", fix="mandamus allowance list")
+            raise Misuse(
+                "it was withdrawn already", code="MDM-0025", where=f"allowance {found[0].name[:12]}", fix="mandamus allowance list"
+            )
         fact = r.VoteWithdrawn(ballot=found[0].name, clock=env.clock("UTC"), principal=principal)
         await env.log.append([Draft(fact, 0)], raises=True)
     cli.tell({"allowance": found[0].name, "principal": principal, "state": "withdrawn"}, f"{found[0].name[:12]}  withdrawn by {principal}")

@@ -116,7 +116,9 @@ def _same(story: read.Story, action: Action, request: Waiting, proposal: AnyReco
         raise _differs(story, action, "the card does not show every argument, each once", ", ".join(args), ", ".join(shows))
     wrong = [name for name, value in args.items() if not _shows(shows[name], value)]
     if wrong:
-        raise _differs(story, action, f"the card shows another value of {wrong[0]!r} than the action has", "the stored argument", "another value")
+        raise _differs(
+            story, action, f"the card shows another value of {wrong[0]!r} than the action has", "the stored argument", "another value"
+        )
     if (card["action"], card["request"], card["tool"]) != (request.digest, request.id, action.tool):
         raise _differs(story, action, "the card is about another action", request.digest, str(card["action"]))
 
@@ -200,7 +202,12 @@ def card_text(a: Asked, now: int) -> str:
 
 
 def signing_text(ballot: ballots.Ballot, principal: str) -> str:
-    rows = ["what you sign", f"  decision  {ballot.decision}, scope once, as {principal}", f"  action    {ballot.action}", f"  card      {ballot.card}"]
+    rows = [
+        "what you sign",
+        f"  decision  {ballot.decision}, scope once, as {principal}",
+        f"  action    {ballot.action}",
+        f"  card      {ballot.card}",
+    ]
     if ballot.args:
         rows.append(f"  arguments {ballot.args}")
     return "\n".join([*rows, f"  policy    {ballot.policy}", f"  expires   {read.when(ballot.expires)}"])

@@ -40,7 +40,14 @@ async def _bundle(cli: Cli, text: str, output: str | None, views: str | None) ->
     else:
         write(Path(target), raw)
     check = f"mandamus verify {target} --trust {trust or 'TRUST'}"
-    data = {"bundle": target, "bytes": len(raw), "events": len(story.records), "run_id": story.id, "trust": str(trust or ""), "views": sorted(made)}
+    data = {
+        "bundle": target,
+        "bytes": len(raw),
+        "events": len(story.records),
+        "run_id": story.id,
+        "trust": str(trust or ""),
+        "views": sorted(made),
+    }
     words = f"{target}  {len(story.records)} events, {len(raw)} bytes" + (f"; views in {views}" if views else "") + f"\n  next    {check}"
     if target != "-":
         cli.tell(data, words)
@@ -76,7 +83,9 @@ def write(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(draft, path)
     except OSError as error:
-        raise Misuse(f"the file cannot be written: {error.strerror}", code="MDM-0024", where=str(path), fix="-o FILE in a folder of yours") from None
+        raise Misuse(
+            f"the file cannot be written: {error.strerror}", code="MDM-0024", where=str(path), fix="-o FILE in a folder of yours"
+        ) from None
     finally:
         draft.unlink(missing_ok=True)
 

@@ -59,7 +59,9 @@ class Cli:
     def ask(self, question: str, instead: str) -> str:
         """A person's answer. Raises Misuse when nobody can be asked; `instead` is the option that says it."""
         if not self.may_ask():
-            raise Misuse("nobody can be asked here", code="MDM-0015", why="there is no terminal, or --no-input or --json was given", fix=instead)
+            raise Misuse(
+                "nobody can be asked here", code="MDM-0015", why="there is no terminal, or --no-input or --json was given", fix=instead
+            )
         sys.stderr.write(question)
         sys.stderr.flush()
         answer = sys.stdin.readline()
@@ -80,9 +82,16 @@ class Cli:
 
         path = wiring.ledger_file(self.uri)
         if path is None:
-            raise Misuse("a ledger in memory holds nothing for another process", code="MDM-0010", where=self.uri, fix="--ledger sqlite:///FILE")
+            raise Misuse(
+                "a ledger in memory holds nothing for another process", code="MDM-0010", where=self.uri, fix="--ledger sqlite:///FILE"
+            )
         if not path.exists():
-            raise Misuse("there is no ledger", code="MDM-0010", where=str(path), fix="mandamus run AGENT PROMPT makes one, or name it: --ledger sqlite:///FILE")
+            raise Misuse(
+                "there is no ledger",
+                code="MDM-0010",
+                where=str(path),
+                fix="mandamus run AGENT PROMPT makes one, or name it: --ledger sqlite:///FILE",
+            )
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Ledger]:
@@ -113,7 +122,9 @@ class Cli:
         return asyncio.run(work)
 
 
-def verb(name: str = "", *, exits: Mapping[int, str] | None = None, help: str = "", **settings: Any) -> Callable[[Callable[..., Code]], click.Command]:
+def verb(
+    name: str = "", *, exits: Mapping[int, str] | None = None, help: str = "", **settings: Any
+) -> Callable[[Callable[..., Code]], click.Command]:
     """`@verb("runs", exits={...})` over `def runs(cli, ...) -> exit code or None`: a command with the options of every verb."""
 
     def make(fn: Callable[..., Code]) -> click.Command:
@@ -125,7 +136,9 @@ def verb(name: str = "", *, exits: Mapping[int, str] | None = None, help: str = 
         wrapped: Any = call
         for option in reversed(_common()):
             wrapped = option(wrapped)
-        made: click.Command = click.command(name or fn.__name__, help=help or fn.__doc__, epilog=_epilog(exits or {}), context_settings=_CONTEXT, **settings)(wrapped)
+        made: click.Command = click.command(
+            name or fn.__name__, help=help or fn.__doc__, epilog=_epilog(exits or {}), context_settings=_CONTEXT, **settings
+        )(wrapped)
         return made
 
     return make

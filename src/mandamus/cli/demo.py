@@ -5,6 +5,7 @@ The rule a newcomer would break: the steps and the keys of `--json` are a contra
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import click
 
 from mandamus.cli._demo import guard, scene, told
-from mandamus.cli._demo.story import Step, tell
+from mandamus.cli._demo.scene import Step
 from mandamus.cli.say import as_json, paint, say, shown, value_shown
 
 _HELP = """Play a governed payment from proposal to proof, offline, with real processes and a real crash.
@@ -28,12 +29,16 @@ Exit codes: 0 it went as it must | 1 something broke | 2 the folder is not the d
 @click.option("--step", is_flag=True, help="Wait for Enter before each step, and ask you to sign as Alice (on a terminal).")
 @click.option("--json", "as_data", is_flag=True, help="One JSON object as the last line.")
 def demo(folder: str, step: bool, as_data: bool) -> None:
-    guard.install()
     began, place = time.monotonic(), Path(folder)
+    guard.install()
+    _leave_proxies()
     scene.clear(place)
     out = sys.stderr if as_data else sys.stdout
     person = step and sys.stdin.isatty() and sys.stdout.isatty()
     say(told.head(folder), out)
+
+    from mandamus.cli._demo.story import tell  # everything that the actors need comes with it
+
     steps: list[Step] = []
     for one in tell(place, _wait if person else _go_on, _as_alice if person else _played):
         steps.append(one)
@@ -53,6 +58,12 @@ def _summary(steps: list[Step], seconds: float) -> dict[str, Any]:
         "plain_loop_payments": by["resume"]["plain_loop_payments"], "verdict": by["prove"]["verdict"], "tampered": by["tamper"],
         "seconds": round(seconds, 1), "steps": [{"n": s.n, "name": s.name, **s.facts} for s in steps],
     }  # fmt: skip
+
+
+def _leave_proxies() -> None:
+    """A proxy of the surroundings is asked for loopback too; the demo has no use for it."""
+    for name in [k for k in os.environ if k.lower().endswith("_proxy")]:
+        del os.environ[name]
 
 
 def _go_on(before: str) -> None:

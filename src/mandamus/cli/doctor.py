@@ -53,7 +53,10 @@ async def _doctor(cli: Cli, reference: str | None) -> int:
             found, refused = await _agent(cli, reference)
         lines += found
     code = 1 if any(x.state == "broken" for x in lines) else 3 if refused else 0
-    cli.tell({"exit_code": code, "lines": [{"check": x.check, "fix": x.fix, "says": x.says, "state": x.state} for x in lines]}, lambda: _words(cli, lines))
+    cli.tell(
+        {"exit_code": code, "lines": [{"check": x.check, "fix": x.fix, "says": x.says, "state": x.state} for x in lines]},
+        lambda: _words(cli, lines),
+    )
     return code
 
 
@@ -74,7 +77,11 @@ async def _tried(name: str, check: Callable[[Cli], Awaitable[list[Line]]], cli: 
     except MandamusError as error:
         d = error.diagnosis
         state = "degraded" if d.code == "MDM-0010" else "broken"
-        return [Line(name, state, f"{d.code} {d.what}" + (f" ({d.where})" if d.where else ""), d.fix)] if name == "ledger" or state == "broken" else []
+        return (
+            [Line(name, state, f"{d.code} {d.what}" + (f" ({d.where})" if d.where else ""), d.fix)]
+            if name == "ledger" or state == "broken"
+            else []
+        )
 
 
 # -- the machine ---------------------------------------------------------------------------------------------------------------
@@ -90,7 +97,9 @@ def _versions() -> Line:
         except PackageNotFoundError:
             missing.append(name)
     says = f"mandamus {__version__}, Python {platform.python_version()}, {', '.join(found)}"
-    return Line("versions", "broken", f"missing: {', '.join(missing)}", "install mandamus again") if missing else Line("versions", "ok", says)
+    return (
+        Line("versions", "broken", f"missing: {', '.join(missing)}", "install mandamus again") if missing else Line("versions", "ok", says)
+    )
 
 
 def _isolation() -> Line:
@@ -119,7 +128,15 @@ async def _ledger(cli: Cli) -> list[Line]:
     lines = [Line("ledger", "ok", f"{path}: {sum(h.run != 'log' for h in runs)} runs, every page and setting checked")]
     took = _fsync_ms(path.parent)
     state = "ok" if took < 50 else "degraded"
-    return [*lines, Line("flush", state, f"fsync takes {took:.1f} ms", "" if state == "ok" else "put the ledger on a local disk: two flushes a turn wait for it")]
+    return [
+        *lines,
+        Line(
+            "flush",
+            state,
+            f"fsync takes {took:.1f} ms",
+            "" if state == "ok" else "put the ledger on a local disk: two flushes a turn wait for it",
+        ),
+    ]
 
 
 def _path(cli: Cli) -> Path:
@@ -143,7 +160,9 @@ def _fsync_ms(folder: Path) -> float:
                 os.fsync(file.fileno())
                 took.append((time.perf_counter_ns() - began) / 1e6)
     except OSError as error:
-        raise Misuse(f"the ledger's folder cannot be written: {error.strerror}", code="MDM-0024", where=str(folder), fix="make it writable") from None
+        raise Misuse(
+            f"the ledger's folder cannot be written: {error.strerror}", code="MDM-0024", where=str(folder), fix="make it writable"
+        ) from None
     finally:
         probe.unlink(missing_ok=True)
     return sorted(took)[2]
@@ -164,7 +183,9 @@ async def _chain_log(cli: Cli) -> list[Line]:
         ignored = [a for a in await allowances(cli, ledger) if a.state not in ("in force", "over", "withdrawn")]
     lines = [Line("log", "ok", f"chain log: {len(raws)} records, each linked to the one before")]
     if ignored:
-        lines.append(Line("log", "degraded", f"{len(ignored)} standing votes count for nothing: {ignored[0].state}", "mandamus allowance list"))
+        lines.append(
+            Line("log", "degraded", f"{len(ignored)} standing votes count for nothing: {ignored[0].state}", "mandamus allowance list")
+        )
     return lines
 
 
@@ -177,7 +198,14 @@ async def _clock(cli: Cli) -> list[Line]:
                 newest = max(newest, _claimed(raw))
     now = time.time_ns() // 1000
     if newest > now + CLOCK_BACK_US:
-        return [Line("clock", "broken", f"it is behind the ledger: {read.when(now)} after {read.when(newest)}", "set the clock; deadlines would never pass")]
+        return [
+            Line(
+                "clock",
+                "broken",
+                f"it is behind the ledger: {read.when(now)} after {read.when(newest)}",
+                "set the clock; deadlines would never pass",
+            )
+        ]
     return [Line("clock", "ok", f"{read.when(now)}, not behind the ledger")]
 
 
@@ -223,7 +251,14 @@ def _trust(cli: Cli) -> list[Line]:
         return [Line("trust", "broken", f"{d.code} {d.where}: {d.what}", d.fix)]
     people = sorted({p for p, _ in trust.approvers.values()})
     if not people:
-        return [Line("trust", "degraded", "nobody may vote: what asks for people waits until it expires", "mandamus key enroll --principal p-... --key FILE")]
+        return [
+            Line(
+                "trust",
+                "degraded",
+                "nobody may vote: what asks for people waits until it expires",
+                "mandamus key enroll --principal p-... --key FILE",
+            )
+        ]
     return [Line("trust", "ok", f"{len(people)} approvers: {', '.join(people)}")]
 
 
@@ -239,10 +274,20 @@ async def _agent(cli: Cli, reference: str) -> tuple[list[Line], bool]:
     except MandamusError as error:
         d = error.diagnosis
         return [Line("agent", "broken", f"{d.code} {d.where} {d.what}".replace("  ", " "), d.fix)], False
-    out = [Line("agent", "ok", f"{agent.spec.name}: {len(agent.tools)} tools, model {agent.spec.model}"), Line("policy", "ok", f"compiles, digest {bound.book.digest}")]
+    out = [
+        Line("agent", "ok", f"{agent.spec.name}: {len(agent.tools)} tools, model {agent.spec.model}"),
+        Line("policy", "ok", f"compiles, digest {bound.book.digest}"),
+    ]
     for tool in agent.tools.values():
         if not tool.said_effect:
-            out.append(Line("agent", "degraded", f"tool {tool.name} names no effect and counts as irreversible", 'effect="keyed", or another, in @tool(...)'))
+            out.append(
+                Line(
+                    "agent",
+                    "degraded",
+                    f"tool {tool.name} names no effect and counts as irreversible",
+                    'effect="keyed", or another, in @tool(...)',
+                )
+            )
     people, roles = _people(cli)
     found = reasons(bound.spec, bound.book, tier="dev", isolation=ISOLATION, approvers=people, roles=roles)
     out += [Line("start", "refused", f"{r.code}: {r.what}" + (f" ({r.articles})" if r.articles else ""), r.fix) for r in found]
@@ -262,5 +307,3 @@ def _people(cli: Cli) -> tuple[list[str], dict[str, tuple[str, ...]]]:
     except MandamusError:  # told by its own check
         return [], {}
     return sorted({p for p, _ in trust.approvers.values()}), dict(trust.roles)
-
-

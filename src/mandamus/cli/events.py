@@ -26,7 +26,23 @@ SEED = {
     "SnapshotTaken": "checkpoint_saved",
     "CapabilityChecked": "capability_check_result",
 }
-_QUIET = ("clock", "mail", "nonce", "signature", "policy", "definition", "manifest", "origin", "register", "anchor", "budget", "layers", "bundle", "pin", "call")
+_QUIET = (
+    "clock",
+    "mail",
+    "nonce",
+    "signature",
+    "policy",
+    "definition",
+    "manifest",
+    "origin",
+    "register",
+    "anchor",
+    "budget",
+    "layers",
+    "bundle",
+    "pin",
+    "call",
+)
 
 
 def name_of(record: AnyRecord, seed: bool = False) -> str:
@@ -39,7 +55,13 @@ def name_of(record: AnyRecord, seed: bool = False) -> str:
 
 
 def event_object(record: AnyRecord, *, seed: bool = False, hash: str = "") -> dict[str, Any]:
-    out: dict[str, Any] = {"at": record.at, "fact": msgspec.to_builtins(record.fact), "seq": record.seq, "turn": record.turn, "type": name_of(record, seed)}
+    out: dict[str, Any] = {
+        "at": record.at,
+        "fact": msgspec.to_builtins(record.fact),
+        "seq": record.seq,
+        "turn": record.turn,
+        "type": name_of(record, seed),
+    }
     if hash:
         out["hash"] = hash
     return out

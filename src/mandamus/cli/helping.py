@@ -28,7 +28,11 @@ def help_(cli: Cli, code: str | None) -> int:
     name = f"MDM-{int(found[1]):04}" if found else code
     if name not in CODES:
         near = difflib.get_close_matches(name, CODES, n=1)
-        raise Misuse(f"there is no code {ascii(code[:20])}", code="MDM-0004", fix=f"did you mean mandamus help {near[0]}?" if near else "mandamus help")
+        raise Misuse(
+            f"there is no code {code[:20]!a}",
+            code="MDM-0004",
+            fix=f"did you mean mandamus help {near[0]}?" if near else "mandamus help",
+        )
     title, text = CODES[name]
     cli.tell({"code": name, "text": text, "title": title}, f"{name}  {title}\n\n{text}")
     return 0

@@ -31,7 +31,10 @@ def new(cli: Cli, file: str, name: str, protected: bool) -> int:
 
     signer = FileSigner.create(file, name, _passphrase(cli) if protected else None)
     enrol = f"mandamus key enroll --principal p-... --vkey '{signer.vkey}'"
-    cli.tell({"file": file, "id": signer.keyid, "name": signer.key.name, "vkey": signer.vkey}, f"{signer.vkey}\n  file    {file}\n  next    {enrol}")
+    cli.tell(
+        {"file": file, "id": signer.keyid, "name": signer.key.name, "vkey": signer.vkey},
+        f"{signer.vkey}\n  file    {file}\n  next    {enrol}",
+    )
     return 0
 
 
@@ -93,7 +96,12 @@ async def _enroll(cli: Cli, principal: str, roles: tuple[str, ...], lines: list[
         trust_file = str(env.home.trust_file or "")
         held_roles = env.trust().roles_of(principal)
     data = {"id": key.id, "principal": principal, "roles": list(held_roles), "trust": trust_file, "vkey": str(key)}
-    cli.tell(data, f"{principal} votes with {key.name}+{key.id}" + (f" as {', '.join(held_roles)}" if held_roles else "") + f"\n  trust   {trust_file}")
+    cli.tell(
+        data,
+        f"{principal} votes with {key.name}+{key.id}"
+        + (f" as {', '.join(held_roles)}" if held_roles else "")
+        + f"\n  trust   {trust_file}",
+    )
     return 0
 
 
@@ -128,7 +136,10 @@ def list_(cli: Cli) -> int:
         if path.exists():
             key = home.signer(role).vkey
             mode = f"{stat.S_IMODE(path.stat().st_mode):04o}"
-            cli.line({"file": str(path), "kind": "own", "mode": mode, "role": role, "vkey": key}, f"own       {role.ljust(14)} {path} (mode {mode})\n          {key}")
+            cli.line(
+                {"file": str(path), "kind": "own", "mode": mode, "role": role, "vkey": key},
+                f"own       {role.ljust(14)} {path} (mode {mode})\n          {key}",
+            )
     for principal, approver in sorted(found.approvers.values(), key=lambda x: (x[0], str(x[1]))):
         roles = list(found.roles_of(principal))
         cli.line(
@@ -138,5 +149,3 @@ def list_(cli: Cli) -> int:
     if not found.approvers:
         cli.note("nobody may vote yet: mandamus key enroll --principal p-... --key FILE")
     return 0
-
-

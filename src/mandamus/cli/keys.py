@@ -26,7 +26,7 @@ def principal_id(text: str) -> str:
     """Raises Misuse for a name or an address: it would stand in the log for ever."""
     if not _principal(text):
         raise Misuse(
-            f"{ascii(text[:60])} is no principal", code="MDM-0020", expected="p- and small letters, digits or -, such as p-alice or p-7f3a",
+            f"{text[:60]!a} is no principal", code="MDM-0020", expected="p- and small letters, digits or -, such as p-alice or p-7f3a",
             why="it stands in the log for ever; names and e-mail addresses do not belong there",
         )  # fmt: skip
     return text
@@ -34,7 +34,7 @@ def principal_id(text: str) -> str:
 
 def role_name(text: str) -> str:
     if not _role(text):
-        raise Misuse(f"{ascii(text[:60])} is no role", code="MDM-0020", expected="small letters, digits, _ and -, such as treasurer")
+        raise Misuse(f"{text[:60]!a} is no role", code="MDM-0020", expected="small letters, digits, _ and -, such as treasurer")
     return text
 
 
@@ -43,7 +43,12 @@ def open_key(cli: Cli, path: str | None) -> FileSigner:
     from mandamus.drivers.sign_file import FileSigner
 
     if not path:
-        raise Misuse("who signs? no key was given", code="MDM-0021", expected="--key FILE", fix="mandamus key new alice.pem --name alice, then key enroll")
+        raise Misuse(
+            "who signs? no key was given",
+            code="MDM-0021",
+            expected="--key FILE",
+            fix="mandamus key new alice.pem --name alice, then key enroll",
+        )
     secret = os.environ.get(PASSPHRASE)
     try:
         return FileSigner.open(path)

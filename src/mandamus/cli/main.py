@@ -136,7 +136,7 @@ def _no_such(group: str, word: str, known: list[str]) -> Misuse:
     near = difflib.get_close_matches(word, known, n=1)
     before = "mandamus" if group == "mandamus" else f"mandamus {group}"
     fix = f"did you mean: {before} {near[0]}" if near else f"{before} --help"
-    return Misuse(f"there is no command {ascii(word[:40])}", code="MDM-0002", fix=fix)
+    return Misuse(f"there is no command {word[:40]!a}", code="MDM-0002", fix=fix)
 
 
 # -- errors ----------------------------------------------------------------------------------------------------------------------

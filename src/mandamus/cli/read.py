@@ -49,9 +49,14 @@ async def run_id(ledger: Ledger, text: str) -> str:
     if text in found:
         return text
     if not found or not text:
-        raise Misuse(f"there is no run {ascii(text[:40])}", code="MDM-0250", fix="mandamus runs")
+        raise Misuse(f"there is no run {text[:40]!a}", code="MDM-0250", fix="mandamus runs")
     if len(found) > 1:
-        raise Misuse(f"{ascii(text[:40])} is the beginning of {len(found)} runs", code="MDM-0011", found=", ".join(found[:3]), fix="write more of the id")
+        raise Misuse(
+            f"{text[:40]!a} is the beginning of {len(found)} runs",
+            code="MDM-0011",
+            found=", ".join(found[:3]),
+            fix="write more of the id",
+        )
     return found[0]
 
 
@@ -92,7 +97,7 @@ def action_of(text: str) -> tuple[str, str]:
     """`RUN/3.1` as (RUN, "3.1"); a run alone as (RUN, "")."""
     run, _, action = text.strip().rpartition("/") if "/" in text else (text.strip(), "", "")
     if not run or ("/" in text and not action):
-        raise Misuse(f"{ascii(text[:60])} names no action", code="MDM-0012", expected="RUN/TURN.N, such as last/1.1", fix="mandamus inbox")
+        raise Misuse(f"{text[:60]!a} names no action", code="MDM-0012", expected="RUN/TURN.N, such as last/1.1", fix="mandamus inbox")
     return run, action
 
 

@@ -6,12 +6,11 @@ an action nobody knows about. Only the second one leaves at once; the log is saf
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +18,21 @@ import click
 
 from mandamus.cli import agents
 from mandamus.cli.common import Cli, run_ids, verb
-from mandamus.cli.say import as_json, paint, shown, shown_json
+from mandamus.cli.say import paint, shown, shown_json
 from mandamus.errors import Misuse
 
 if TYPE_CHECKING:
     from mandamus.agent import Agent, RunResult
     from mandamus.runtime.env import Env
 
-EXITS = {0: "completed", 1: "failed", 3: "refused: a start condition, or a rejected action", 4: "suspended", 5: "halted, or an action is unknown", 130: "interrupted"}
+EXITS = {
+    0: "completed",
+    1: "failed",
+    3: "refused: a start condition, or a rejected action",
+    4: "suspended",
+    5: "halted, or an action is unknown",
+    130: "interrupted",
+}
 INPUT_MAX = 1 << 20
 _STATES = {"completed": 0, "failed": 1, "cancelled": 1, "refused": 3, "suspended": 4, "halted": 5}
 
@@ -39,7 +45,9 @@ _STATES = {"completed": 0, "failed": 1, "cancelled": 1, "refused": 3, "suspended
 @click.option("--user", metavar="PRINCIPAL", help="On whose behalf, as an opaque id such as p-7f3a.")
 @click.option("--deadline", metavar="TIME", help="End after this long, such as 10m.")
 @click.option("--follow", is_flag=True, help="Each event as it is committed.")
-def run(cli: Cli, agent: str, prompt: str | None, file: str | None, thread: str | None, user: str | None, deadline: str | None, follow: bool) -> int:
+def run(
+    cli: Cli, agent: str, prompt: str | None, file: str | None, thread: str | None, user: str | None, deadline: str | None, follow: bool
+) -> int:
     """Start AGENT (agent.yaml, FILE.py:attr or module:attr) with PROMPT and carry its run as far as it goes."""
     words = _prompt(prompt, file)
     return cli.run(_run(cli, agent, words, follow, thread=thread, user=user, deadline=deadline))
@@ -56,7 +64,12 @@ def resume(cli: Cli, run_id: str, reference: str | None, follow: bool) -> int:
 
 def _prompt(prompt: str | None, file: str | None) -> str:
     if (prompt is None) == (file is None):
-        raise Misuse("the prompt is missing" if prompt is None else "two prompts", code="MDM-0003", expected="PROMPT or --input FILE", fix='mandamus run AGENT "what to do"')
+        raise Misuse(
+            "the prompt is missing" if prompt is None else "two prompts",
+            code="MDM-0003",
+            expected="PROMPT or --input FILE",
+            fix='mandamus run AGENT "what to do"',
+        )
     if prompt is not None:
         return prompt
     try:
@@ -109,7 +122,12 @@ async def _agent_of(cli: Cli, env: Env, run: str, reference: str | None) -> Agen
     definition = story.run.genesis.definition
     reference = reference or agents.recalled(env.home.folder, definition)
     if not reference:
-        raise Misuse("nobody noted where the agent of this run stands", code="MDM-0018", where=f"run {run}", fix=f"mandamus resume {run} --agent FILE.py:attr")
+        raise Misuse(
+            "nobody noted where the agent of this run stands",
+            code="MDM-0018",
+            where=f"run {run}",
+            fix=f"mandamus resume {run} --agent FILE.py:attr",
+        )
     agent = agents.load(reference)
     if agent.spec.name != story.run.genesis.agent:
         raise Misuse(
@@ -216,7 +234,9 @@ def next_steps(result: RunResult[Any]) -> list[str]:
     for w in result.waiting:
         verb = "settle" if w.about == "outcome" else "approve"
         option = " --done|--again|--abandon" if w.about == "outcome" else ""
-        rows.append(f"waits for {w.needed} vote{'s' if w.needed != 1 else ''} of chain {w.chain}: mandamus {verb} {w.action}{option} --key FILE")
+        rows.append(
+            f"waits for {w.needed} vote{'s' if w.needed != 1 else ''} of chain {w.chain}: mandamus {verb} {w.action}{option} --key FILE"
+        )
     if result.state == "halted" or (result.state == "suspended" and not result.waiting):
         rows.append(f"go on with: mandamus resume {result.run_id}")
     return rows
@@ -229,5 +249,3 @@ def shown_text(value: Any) -> str:
     import msgspec
 
     return shown_json(msgspec.to_builtins(value))
-
-

@@ -39,7 +39,13 @@ async def _runs(cli: Cli, state: str | None) -> int:
     if not rows:
         cli.note("no run yet" if state is None else f"no run is {state}")
         return 0
-    cli.tell({}, table(("run", "agent", "state", "events", "opened"), [[r["run"], shown(r["agent"]), r["state"], str(r["events"]), r["opened"]] for r in rows]))
+    cli.tell(
+        {},
+        table(
+            ("run", "agent", "state", "events", "opened"),
+            [[r["run"], shown(r["agent"]), r["state"], str(r["events"]), r["opened"]] for r in rows],
+        ),
+    )
     return 0
 
 
@@ -112,11 +118,26 @@ def as_object(story: read.Story, moment: int) -> dict[str, Any]:
 
 
 def action_object(story: read.Story, a: Action) -> dict[str, Any]:
-    out: dict[str, Any] = {"action": f"{story.id}/{a.id}", "code": a.code, "effect": a.effect, "safety": a.safety, "state": a.state, "tool": a.tool}
+    out: dict[str, Any] = {
+        "action": f"{story.id}/{a.id}",
+        "code": a.code,
+        "effect": a.effect,
+        "safety": a.safety,
+        "state": a.state,
+        "tool": a.tool,
+    }
     if a.request is not None:
         q = a.request
         votes = [{"decision": v.decision, "event": v.seq, "principal": v.principal} for v in q.votes]
-        out["waiting"] = {"about": q.about, "chain": q.chain, "digest": q.digest, "expires": q.expires, "quorum": q.quorum, "until": q.until, "votes": votes}
+        out["waiting"] = {
+            "about": q.about,
+            "chain": q.chain,
+            "digest": q.digest,
+            "expires": q.expires,
+            "quorum": q.quorum,
+            "until": q.until,
+            "votes": votes,
+        }
     return out
 
 
@@ -151,12 +172,12 @@ def _next(story: read.Story, moment: int) -> list[str]:
     asks = [(a, q) for a, q in read.waiting(run) if q.expires > moment]
     rows = []
     for a, q in asks:
-        line = f"mandamus settle {story.id}/{a.id} --done|--again|--abandon" if q.about == "outcome" else f"mandamus approve {story.id}/{a.id}"
+        line = (
+            f"mandamus settle {story.id}/{a.id} --done|--again|--abandon" if q.about == "outcome" else f"mandamus approve {story.id}/{a.id}"
+        )
         rows.append(f"  next    {line} --key FILE")
     mail = story.head.mail > run.cursor
     decided = any(a.request and decision_of(a.request) for a in run.open_actions)
     if run.life in ("running", "halted") and (not asks or mail or decided):
         rows.append(f"  next    mandamus resume {story.id}")
     return rows
-
-

@@ -35,7 +35,10 @@ async def _cancel(cli: Cli, text: str, key_file: str | None, mode: str) -> int:
         await ledger.send(story.id, post.encode(post.stop(statement, signer=signer.sign, keyid=signer.keyid)))
     step = "" if story.head.owner else f"mandamus resume {story.id}"
     said = f"{story.head.owner} takes it at its next step" if story.head.owner else f"nobody drives it; carried out by: {step}"
-    cli.tell({"mode": mode, "next": step, "owner": story.head.owner, "principal": principal, "run_id": story.id}, f"run {story.id}  {mode} asked by {principal}; {said}")
+    cli.tell(
+        {"mode": mode, "next": step, "owner": story.head.owner, "principal": principal, "run_id": story.id},
+        f"run {story.id}  {mode} asked by {principal}; {said}",
+    )
     return 0
 
 

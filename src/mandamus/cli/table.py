@@ -8,6 +8,7 @@ from __future__ import annotations
 
 # verb: (module:command, one line)
 VERBS: dict[str, tuple[str, str]] = {
+    "demo": ("demo:demo", "Play a governed payment from proposal to proof, offline."),
     "run": ("run:run", "Start an agent and carry its run as far as it goes."),
     "resume": ("run:resume", "Take a run over and carry it on."),
     "cancel": ("stop:cancel", "Ask a run to stop, by a signed request."),

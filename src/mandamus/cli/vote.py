@@ -28,7 +28,9 @@ EXITS = {0: "the vote is in the mailbox", 3: "refused: not an approver, voted al
 
 
 def _options(fn: Any) -> Any:
-    fn = click.option("--digest", "digests", multiple=True, metavar="SHA256", help="Consent without a question: the action's digest, equal or refused.")(fn)
+    fn = click.option(
+        "--digest", "digests", multiple=True, metavar="SHA256", help="Consent without a question: the action's digest, equal or refused."
+    )(fn)
     return click.option("--key", "key_file", metavar="FILE", help="The approver's key file.")(fn)
 
 
@@ -60,12 +62,19 @@ def reject(cli: Cli, ids: tuple[str, ...], key_file: str | None, digests: tuple[
 def settle(cli: Cli, id_: str, key_file: str | None, digests: tuple[str, ...], word: str | None) -> int:
     """Say, by a signed vote, what became of an action that nobody knows about."""
     if word is None:
-        raise Misuse("what became of it?", code="MDM-0003", expected="one of --done --again --abandon", fix=f"mandamus settle {id_} --done --key FILE")
+        raise Misuse(
+            "what became of it?",
+            code="MDM-0003",
+            expected="one of --done --again --abandon",
+            fix=f"mandamus settle {id_} --done --key FILE",
+        )
     return cli.run(_vote(cli, (id_,), key_file, digests, word, "outcome", ()))
 
 
 # -- one vote after the other ------------------------------------------------------------------------------------------------------
-async def _vote(cli: Cli, ids: tuple[str, ...], key_file: str | None, digests: tuple[str, ...], decision: str, about: str, changes: tuple[str, ...]) -> int:
+async def _vote(
+    cli: Cli, ids: tuple[str, ...], key_file: str | None, digests: tuple[str, ...], decision: str, about: str, changes: tuple[str, ...]
+) -> int:
     signer = open_key(cli, key_file)
     async with cli.reading() as ledger:
         trust = _trust(cli)
@@ -96,7 +105,9 @@ def _with_envelope(message: post.Vote, envelope: bytes) -> post.Vote:
     return post.Vote(envelope=envelope.decode("ascii"), card=message.card, args=message.args, secret=message.secret)
 
 
-def _consented(cli: Cli, a: Asked, principal: str, decision: str, digests: tuple[str, ...], changes: tuple[str, ...]) -> tuple[ballots.Ballot, post.Vote]:
+def _consented(
+    cli: Cli, a: Asked, principal: str, decision: str, digests: tuple[str, ...], changes: tuple[str, ...]
+) -> tuple[ballots.Ballot, post.Vote]:
     """The ballot, once the person has seen the card and said so, or has given the action's digest. Raises Refused, Misuse."""
     card = a.card | {"votes": [{"decision": v.decision, "principal": v.principal} for v in a.votes]}
     if changes:
@@ -116,7 +127,9 @@ def _consented(cli: Cli, a: Asked, principal: str, decision: str, digests: tuple
     _show(cli, a, principal, ballot, args if changes else None)
     answer = cli.ask(f'type "{decision}" to sign, anything else to leave: ', f"--digest {a.request.digest}")
     if answer != decision:
-        raise Refused("you did not sign", code="MDM-0336", where=f"approval {a.id}", why="nothing was sent", fix=f"mandamus approve {a.id} --key FILE")
+        raise Refused(
+            "you did not sign", code="MDM-0336", where=f"approval {a.id}", why="nothing was sent", fix=f"mandamus approve {a.id} --key FILE"
+        )
     return ballot, message
 
 
@@ -144,7 +157,10 @@ def modified(a: Asked, changes: tuple[str, ...]) -> dict[str, Any]:
         if not sep or name not in args:
             near = difflib.get_close_matches(name, args, n=1)
             raise Misuse(
-                f"{ascii(name[:40])} is no argument of {a.action.tool}", code="MDM-0022", expected=", ".join(args), fix=f"did you mean --set {near[0]}=..." if near else "--set NAME=VALUE"
+                f"{name[:40]!a} is no argument of {a.action.tool}",
+                code="MDM-0022",
+                expected=", ".join(args),
+                fix=f"did you mean --set {near[0]}=..." if near else "--set NAME=VALUE",
             )
         args[name] = _value(name, args[name], text)
     if args == a.args:
@@ -170,7 +186,11 @@ def _value(name: str, before: Any, text: str) -> Any:
 def _told(cli: Cli, every: list[Asked], principal: str, decision: str, names: list[str]) -> None:
     rows, votes = [], []
     for a, name in zip(every, names):
-        step = f"mandamus resume {a.story.id}" if a.decided else f"{a.missing} more vote{'s' if a.missing != 1 else ''}: mandamus approve {a.id} --key FILE"
+        step = (
+            f"mandamus resume {a.story.id}"
+            if a.decided
+            else f"{a.missing} more vote{'s' if a.missing != 1 else ''}: mandamus approve {a.id} --key FILE"
+        )
         rows += [f"{a.id}  {decision} by {principal}, signed and sent", f"  next    {step}"]
         votes.append(as_object(a) | {"ballot": name, "decided": a.decided, "decision": decision, "next": step, "principal": principal})
     cli.tell({"votes": votes}, "\n".join(rows))

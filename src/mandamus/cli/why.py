@@ -47,9 +47,15 @@ async def _why(cli: Cli, text: str) -> int:
 
 def _no_action(story: read.Story, id: str) -> Misuse:
     ids = [x.fact.action for x in story.records if isinstance(x.fact, r.ActionProposed)]
-    what = f"run {story.id} has no action {ascii(id[:20])}" if id else "which action?"
+    what = f"run {story.id} has no action {id[:20]!a}" if id else "which action?"
     found = ", ".join(ids[:8]) + (" ..." if len(ids) > 8 else "") or "no action"
-    return Misuse(what, code="MDM-0012", expected="RUN/TURN.N", found=found, fix=f"mandamus why {story.id}/{ids[0]}" if ids else f"mandamus show {story.id}")
+    return Misuse(
+        what,
+        code="MDM-0012",
+        expected="RUN/TURN.N",
+        found=found,
+        fix=f"mandamus why {story.id}/{ids[0]}" if ids else f"mandamus show {story.id}",
+    )
 
 
 async def _judgement(ledger: Ledger, record: AnyRecord, fact: r.ActionJudged) -> dict[str, Any]:

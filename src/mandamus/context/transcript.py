@@ -50,9 +50,9 @@ class Transcript:
         self.calls, self.results, self.later, self.compiled = list(mark[1]), dict(mark[2]), list(mark[3]), mark[4]
 
     def evolve(self, record: Record[Any]) -> None:
-        step = _STEPS.get(type(record.fact))
-        if step is not None:
-            step(self, record, record.fact)
+        kind = type(record.fact)
+        if kind in TOLD:
+            _STEPS[kind](self, record, record.fact)
 
     def close_turn(self) -> None:
         """Answers stand in the order of the calls, whatever the order in which they came."""
@@ -125,3 +125,5 @@ _STEPS: dict[type, Callable[[Transcript, Record[Any], Any], None]] = {
     r.ActionEnded: _ended,
     r.TurnStarted: _turn,
 }
+TOLD = frozenset(_STEPS)
+"""The facts that a prompt tells of; every other one leaves the transcript as it is."""

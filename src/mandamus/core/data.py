@@ -1,13 +1,17 @@
 """Data classes as a typed union (COMPLIANCE, section 1): what a tool touches, and what must be known before it may.
 
-One class per data class, so that a missing field is a type error. `none("reason")` is a reasoned absence of a data subject.
+One class per data class, so that a missing field is a type error; who does not check types gets the same refusal as Misuse.
+`none("reason")` is a reasoned absence of a data subject.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
+
+from mandamus.errors import Misuse
 
 Basis = Literal["consent", "contract", "legal_obligation", "vital_interests", "public_task", "legitimate_interests"]
 Art9 = Literal[
@@ -23,13 +27,31 @@ DataClassName = Literal["public", "business", "personal", "confidential", "speci
 ORDER: tuple[DataClassName, ...] = ("public", "business", "personal", "confidential", "special_category")
 
 
-class SubjectRef(Struct, frozen=True, tag="arg", tag_field="kind"):
+_ARTICLES = {"allowed_lawful_bases": "GDPR 6", "art9_basis": "GDPR 9(2)", "retention": "GDPR 5(1)(e)", "subject": "GDPR 5(1)(c), 17", "residency": "GDPR 44-49"}
+
+
+class _Lawful(msgspec.StructMeta):
+    """What a type checker refuses is refused at construction too: a field that is missing, or of another type or word."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        try:
+            made = super().__call__(*args, **kwargs)
+            return msgspec.convert(msgspec.to_builtins(made), cls, strict=True)
+        except (TypeError, ValueError, msgspec.ValidationError) as error:
+            field = next((f for f in _ARTICLES if f in str(error)), "")
+            raise Misuse(
+                f"{cls.__name__}: {error}", code="MDM-0209", why=_ARTICLES.get(field, ""),
+                fix=f"give {field}=… to {cls.__name__}(...)" if field else "see mandamus.data",
+            ) from None  # fmt: skip
+
+
+class SubjectRef(Struct, frozen=True, tag="arg", tag_field="kind", metaclass=_Lawful):
     """The data subject is named by this argument of the tool."""
 
     argument: str
 
 
-class NoSubject(Struct, frozen=True, tag="none", tag_field="kind"):
+class NoSubject(Struct, frozen=True, tag="none", tag_field="kind", metaclass=_Lawful):
     """There is no data subject, for this reason."""
 
     reason: str
@@ -47,7 +69,7 @@ def subject(argument: str) -> SubjectRef:
     return SubjectRef(argument)
 
 
-class _Class(Struct, frozen=True, kw_only=True, tag_field="class"):
+class _Class(Struct, frozen=True, kw_only=True, tag_field="class", metaclass=_Lawful):
     pass
 
 
@@ -111,7 +133,7 @@ def bases_of(data: DataClass) -> tuple[Basis, ...]:
     return data.allowed_lawful_bases if isinstance(data, Personal | SpecialCategory | Confidential) else ()
 
 
-class Retention(Struct, frozen=True, kw_only=True):
+class Retention(Struct, frozen=True, kw_only=True, metaclass=_Lawful):
     """A retention policy, in days: content <= hash <= decision. `allowed_bases` empty = any."""
 
     id: str

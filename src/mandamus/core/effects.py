@@ -247,10 +247,13 @@ class Time(Struct, frozen=True, kw_only=True):
 
 
 class NextTier(Struct, frozen=True, kw_only=True):
+    """`carries`: the votes already cast, by people who may vote in this tier too."""
+
     action: str
     tier: int
     quorum: int
     until: int
+    carries: tuple[int, ...] = ()
 
 
 class Closing(Struct, frozen=True, kw_only=True):

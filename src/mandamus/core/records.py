@@ -362,11 +362,15 @@ class ActionEnded(Fact, frozen=True, kw_only=True):
 
 # -- waiting -----------------------------------------------------------------------------------------------------------------
 class ApprovalRequested(Fact, frozen=True, kw_only=True):
-    """`digest` = action digest, `card` = card digest, `until` = this tier's deadline, `expires` = the whole chain's. body: `card`."""
+    """`digest` = action digest, `card` = card digest, `until` = this tier's deadline, `expires` = the whole chain's. body: `card`.
+
+    A later tier is the same request again; `carries` names the votes (seqs) that count in it too.
+    """
 
     about: Literal["start", "outcome"]
     action: str
     card: str
+    carries: tuple[Int, ...] = ()
     chain: str
     digest: str
     expires: Int

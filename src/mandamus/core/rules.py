@@ -31,10 +31,8 @@ def due(run: Run) -> list[e.Effect]:
         return []
     if run.life in ENDED:
         return [e.Seal(ended=True)]
-    actions = run.open_actions
-    acting = _acting(run, actions)
-    if acting or actions:
-        return acting
+    if run.actions and (actions := run.open_actions):
+        return _acting(run, actions)
     match run.stage:
         case "ready" | "acting":
             return [e.Prepare(turn=run.turn + 1, attempt=1)]
@@ -66,7 +64,7 @@ def _acting(run: Run, actions: list[Action]) -> list[e.Effect]:
             held.append(a.id)
         else:
             batch.append(a.id)
-    if not waits:
+    if held and not waits:
         batch = [a.id for a in actions if a.id in batch or a.id in held]
     if batch and run.stage != "stopping":
         out.append(e.Judge(actions=tuple(batch), seq=run.seq))
@@ -76,20 +74,21 @@ def _acting(run: Run, actions: list[Action]) -> list[e.Effect]:
     return out
 
 
-def wakes(run: Run) -> tuple[int | None, str]:
+def wakes(run: Run, effects: list[e.Effect] | None = None) -> tuple[int | None, str]:
     """When somebody must look again, and what the run waits for (DURABILITY, section 2, rule 6).
 
     0 = now, an instant, or None = only mail wakes it; the word stands in the head row: running halted completed failed cancelled
-    people time child.
+    people time child. `effects`: what `due` said of this run, when the caller has asked already.
     """
-    effects = due(run)
+    effects = due(run) if effects is None else effects
     if run.life in ENDED:
         return (0 if effects else None), run.end
     if run.life != "running":
         return None, run.life
+    for x in effects:
+        if not x.not_before:
+            return 0, "running"
     times = [x.not_before for x in effects]
-    if 0 in times:
-        return 0, "running"
     asked = [a.request for a in run.open_actions if a.request and not ripe(a.request)]
     times += [min(q.until, q.expires) for q in asked]
     return (min(times) if times else None), "people" if asked else "time"
@@ -120,7 +119,7 @@ def _checks(run: Run, checks: tuple[e.Check, ...], action: str = "", turn: int |
 
 
 def _blocked(run: Run, checks: tuple[e.Check, ...], turn: int | None = None) -> list[Draft]:
-    if not any(c.result == "block" for c in checks):
+    if not checks or not any(c.result == "block" for c in checks):
         return []
     return [_draft(run, r.RunHalted(cause="guardrail", code="hard_block"), turn=turn)]
 
@@ -137,9 +136,10 @@ def _prepared(run: Run, given: e.Prepared) -> list[Draft]:
     out: list[Draft] = []
     if first:
         out.append(_draft(run, r.TurnStarted(clock=given.clock), turn=given.turn))
-        out += _checks(run, given.checks, turn=given.turn)
-        if halt := _blocked(run, given.checks, turn=given.turn):
-            return out + halt
+        if given.checks:
+            out += _checks(run, given.checks, turn=given.turn)
+            if halt := _blocked(run, given.checks, turn=given.turn):
+                return out + halt
         compiled = r.ContextCompiled(items=given.items, tokens=given.tokens, window=given.window)
         out.append(_draft(run, compiled, Content("manifest", given.manifest), turn=given.turn))
     out.append(_draft(run, r.ModelCalled(attempt=given.attempt, model=given.model, reserves=given.reserves), turn=given.turn))
@@ -168,9 +168,10 @@ def _reply(run: Run, given: e.Reply) -> list[Draft]:
     n = len(given.proposals)
     fact = r.ModelReplied(attempt=given.attempt, calls=n, model=given.model, stop=given.stop, usage=given.usage)
     out = [_draft(run, fact, Content("reply", given.value, raw=given.raw))]
-    out += _checks(run, given.checks)
-    if halt := _blocked(run, given.checks):
-        return out + halt
+    if given.checks:
+        out += _checks(run, given.checks)
+        if halt := _blocked(run, given.checks):
+            return out + halt
     if given.bad:
         return [*out, _draft(run, r.ModelFailed(attempt=given.attempt, category="bad_output"))]
     if run.stage == "stopping":
@@ -329,6 +330,8 @@ def _outcome(run: Run, given: e.Outcome) -> list[Draft]:
     if action is None or given.attempt != action.attempt or action.state not in ("started", "doubted"):
         raise NotDue(f"outcome of {given.action}")
     out = _ended_or_doubted(run, action, given)
+    if not given.checks:
+        return out
     out += _checks(run, given.checks, action.id)
     return out + (_blocked(run, given.checks) if run.life == "running" else [])
 
@@ -453,7 +456,7 @@ def _time(run: Run, given: e.Time) -> list[Draft]:
         request = run.actions[t.action].request
         if request:
             fact = r.ApprovalRequested(
-                about=request.about, action=t.action, card=request.card, chain=request.chain, digest=request.digest, expires=request.expires,  # type: ignore[arg-type]
+                about=request.about, action=t.action, card=request.card, carries=t.carries, chain=request.chain, digest=request.digest, expires=request.expires,  # type: ignore[arg-type]
                 policy=request.policy, quorum=t.quorum, request=request.id, tier=t.tier, until=t.until,
             )  # fmt: skip
             out.append(_draft(run, fact))

@@ -161,7 +161,7 @@ class Run(Struct, frozen=True):
 
     @property
     def open_actions(self) -> list[Action]:
-        return [a for a in self.actions.values() if not a.closed]
+        return [a for a in self.actions.values() if a.retry_at or a.state not in CLOSED]
 
 
 EMPTY = Run()
@@ -225,6 +225,8 @@ def _owned(run: Run, record: Record[Any], fact: r.RunOwned) -> Run:
     """A takeover doubts everything that was started, but for what a child run answers, and lifts a halt: whoever resumes has seen its cause."""
     actions = {i: replace(a, state="doubted", cause="lost", retry_at=0) if a.state == "started" and not a.child else a for i, a in run.actions.items()}
     life = "running" if run.life == "halted" else run.life
+    if run.life == "halted" and run.cause == "guardrail" and run.stage == "answered":  # what was blocked is not given out by a resume
+        run = replace(run, stage="ready", end="", answer=-1)
     spent = replace(run.spent, denials=0) if run.life == "halted" else run.spent
     stage = "failed" if run.stage == "asking" else run.stage
     return replace(run, epoch=record.epoch, actions=actions, life=life, cause="", code="", spent=spent, clock=fact.clock, stage=stage)
@@ -322,7 +324,8 @@ def _judged(run: Run, record: Record[Any], fact: r.ActionJudged) -> Run:
 
 @_on(r.ActionStarted)
 def _started(run: Run, record: Record[Any], fact: r.ActionStarted) -> Run:
-    run = replace(run, spent=replace(run.spent, denials=0))
+    if run.spent.denials:
+        run = replace(run, spent=replace(run.spent, denials=0))
     return _with(
         run, fact.action, state="started", attempt=fact.attempt, operation=fact.operation, reserves=run.actions[fact.action].reserves or fact.reserves, child=fact.child or "",
         retry_at=0, absent=False, cause="", clock=run.clock.now if run.clock else 0,
@@ -368,7 +371,7 @@ def _requested(run: Run, record: Record[Any], fact: r.ApprovalRequested) -> Run:
     again = old if old and old.id == fact.request else None
     waiting = Waiting(
         id=fact.request, about=fact.about, chain=fact.chain, digest=fact.digest, card=fact.card, policy=fact.policy, quorum=fact.quorum,
-        tier=fact.tier, until=fact.until, expires=fact.expires, seq=again.seq if again else record.seq, votes=again.votes if again else (),
+        tier=fact.tier, until=fact.until, expires=fact.expires, seq=again.seq if again else record.seq, votes=tuple(v for v in again.votes if v.seq in fact.carries) if again else (),
     )  # fmt: skip
     return _with(run, fact.action, request=waiting)
 

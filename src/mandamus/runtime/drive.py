@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mandamus.core.effects import Effect, Execute, Judge
 from mandamus.core.records import RunHalted
-from mandamus.core.rules import due, wakes
+from mandamus.core.rules import wakes
 from mandamus.core.seal import Draft
 from mandamus.errors import EngineFault, ProofError, Unavailable
 from mandamus.runtime import mail
@@ -31,13 +31,12 @@ async def drive(s: Session) -> None:
 
 async def _round(s: Session) -> bool:
     """Start what is due, take what comes. False: nothing will come by itself."""
-    now = s.env.time.now()
-    fresh = [x for x in due(s.run) if x.not_before <= now and x not in s.flying and x not in s.parked]
+    fresh, leaves = _fresh(s)
     if s.env.leaving:
         fresh = [x for x in fresh if _finishes(s, x)]
         if not fresh and not any(isinstance(x, Execute) for x in s.flying):
             return False
-    if (s.urgent or any(x.leaves for x in fresh)) and not await s.save():
+    if (s.urgent or leaves) and not await s.save():
         return True
     if not s.flying and len(fresh) == 1 and not fresh[0].leaves:
         s.take(await perform(s, fresh[0]))  # it stays in this process: no task, nothing to wait beside it
@@ -45,6 +44,19 @@ async def _round(s: Session) -> bool:
     for effect in fresh:
         s.launch(effect, perform(s, effect))
     return await _take_next(s)
+
+
+def _fresh(s: Session) -> tuple[list[Effect], bool]:
+    """(what is due now and neither in flight nor parked, whether any of it leaves the process)."""
+    fresh: list[Effect] = []
+    leaves, now = False, 0
+    for x in s.due():
+        if x.not_before:
+            now = now or s.env.time.now()
+        if x.not_before <= now and x not in s.flying and x not in s.parked:
+            fresh.append(x)
+            leaves = leaves or x.leaves
+    return fresh, leaves
 
 
 def _finishes(s: Session, effect: Effect) -> bool:
@@ -101,7 +113,7 @@ async def _hear(s: Session) -> None:
 
 async def _wait(s: Session) -> bool:
     """Nothing is in flight. Wait for a time that is near; what is far belongs to whoever is woken then."""
-    at, _ = wakes(s.run)
+    at, _ = wakes(s.run, s.due())
     if at is None:
         return False
     now = s.env.time.now()
@@ -111,7 +123,7 @@ async def _wait(s: Session) -> bool:
         if not await s.save():
             return True
         await s.env.time.sleep_until(at)
-    if any(x.not_before <= s.env.time.now() for x in due(s.run)):
+    if any(x.not_before <= s.env.time.now() for x in s.due()):
         return True
     s.take(mail.time_passed(s))
     return True

@@ -23,6 +23,7 @@ from mandamus.core.records import Ask, Issued, Reserve
 from mandamus.core.rules import CLOCK_AGE, RECONCILE_TRIES
 from mandamus.core.run import Action, Run, Waiting, decision_of, ripe
 from mandamus.proof import ballot as ballots
+from mandamus.runtime import mail
 from mandamus.runtime.env import ulid
 from mandamus.runtime.session import Session
 
@@ -61,7 +62,7 @@ class Batch:
     async def said(self, action: Action, request: Waiting, decision: str) -> bool:
         """Whether people gave this answer about an outcome, by ballots that verify now."""
         seqs = tuple(v.seq for v in request.votes if v.decision == decision)
-        return len(await _verified(self, action, seqs, decision)) >= request.quorum
+        return len(await _verified(self, action, request.chain, seqs, decision)) >= request.quorum
 
 
 async def perform(s: Session, effect: e.Judge) -> e.Judgement:
@@ -247,7 +248,7 @@ async def _people(b: Batch, action: Action) -> tuple[tuple[str, ...], dict[str, 
     if action.request and decision_of(action.request) == "approve":
         groups.append((action.request.chain, tuple(v.seq for v in action.request.votes if v.decision == "approve")))
     for chain, seqs in groups:
-        good = await _verified(b, action, seqs, "approve")
+        good = await _verified(b, action, chain, seqs, "approve")
         quorum = action.request.quorum if action.request and action.request.chain == chain else len(seqs)
         if len(good) >= max(1, quorum):
             met.append(chain)
@@ -255,10 +256,11 @@ async def _people(b: Batch, action: Action) -> tuple[tuple[str, ...], dict[str, 
     return tuple(sorted(met)), votes
 
 
-async def _verified(b: Batch, action: Action, seqs: tuple[int, ...], decision: str) -> dict[str, int]:
+async def _verified(b: Batch, action: Action, chain: str, seqs: tuple[int, ...], decision: str) -> dict[str, int]:
     """Distinct principals whose ballots, as stored, are signed for exactly this action under today's policy and have not expired."""
     good: dict[str, int] = {}
     trust = b.s.env.trust()
+    tiers = b.s.bound.book.chains.get(chain, f.DEFAULT_CHAIN).tiers
     for seq in seqs:
         raw = await b.s.value(seq, "ballot")
         found = ballots.check(canon(raw) if isinstance(raw, dict) else str(raw).encode(), trust)
@@ -273,7 +275,7 @@ async def _verified(b: Batch, action: Action, seqs: tuple[int, ...], decision: s
             and ballot.origin == b.run.genesis.origin
             and ballot.expires > b.clock.now
         )
-        if exact and principal != _requester(b.run):
+        if exact and principal != _requester(b.run) and any(mail.may_vote(b.s, t, principal) for t in tiers):
             good[principal] = seq
     return good
 

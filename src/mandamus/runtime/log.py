@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Struct
 
 from mandamus.core import records as r
-from mandamus.core.accounts import AUTHORITY, Balance
+from mandamus.core.accounts import AUTHORITY, REGISTER, Balance
 from mandamus.core.canonical import canon
 from mandamus.core.clock import Clock, rfc3339
 from mandamus.core.money import minor
@@ -156,17 +157,22 @@ class LogBook:
         """Standing votes on the chain that count for nothing: an incident."""
         return [seq for seq, envelope in self._standing if self._allowance(envelope, trust) is None]
 
-    async def append(self, drafts: Sequence[Draft], *, raises: bool = False) -> Head:
-        """Compare and append; read and try again when somebody else was first. `raises`: this changes authority."""
+    async def append(self, drafts: Sequence[Draft], *, raises: bool = False, numbered: bool = False) -> Head:
+        """Compare and append; read and try again when somebody else was first.
+
+        `raises`: this changes authority. `numbered`: a refused start, which takes a register number in the same commit.
+        """
         for _ in range(TRIES):
             at = self._position(drafts[0])
+            register = await self._balance(REGISTER) if numbered else Balance(REGISTER)
+            if numbered:
+                drafts = [_numbered(drafts[0], register), *drafts[1:]]
             sealed, _ = seal(drafts, at, rfc3339(self.time.now()), salts(self.time))
             also: list[Any] = []
             if raises:
-                account = await self.ledger.account(AUTHORITY)
-                now = Balance(AUTHORITY) if account is None else Balance(AUTHORITY, account.version, account.hash, account.reserved, account.spent)
-                after, raw = now.plus(LOG, sealed[-1].record.seq)
-                also.append(AccountWrite(after.id, after.version, after.hash, 0, 0, raw, LOG, sealed[-1].record.seq))
+                also.append(_counted(await self._balance(AUTHORITY), sealed[-1].record.seq))
+            if numbered:
+                also.append(_counted(register, sealed[0].record.seq))
             try:
                 head = await self.ledger.append(LOG, self.head, [x.raw for x in sealed], payloads=[p for x in sealed for p in x.payloads], also=also)
             except Conflict:
@@ -176,9 +182,23 @@ class LogBook:
             return head
         raise Conflict("chain log is busy", on="run", fix="try again")
 
+    async def _balance(self, id: str) -> Balance:
+        account = await self.ledger.account(id)
+        return Balance(id) if account is None else Balance(id, account.version, account.hash, account.reserved, account.spent)
+
     def _position(self, first: Draft) -> Position:
         if self.head is None:
             assert isinstance(first.fact, r.LogOpened)
             return Position(LOG, -1, genesis_prev(LOG, first.fact), 1)
         return Position(LOG, self.head.seq, self.head.hash, self.head.epoch)
 
+
+def _numbered(draft: Draft, register: Balance) -> Draft:
+    fact = msgspec.structs.replace(draft.fact, register=r.Register(number=register.version + 1, prev=register.hash))
+    return msgspec.structs.replace(draft, fact=fact)
+
+
+def _counted(before: Balance, seq: int) -> AccountWrite:
+    """An account that only counts: its next version, caused by event `seq` of chain `log`."""
+    after, raw = before.plus(LOG, seq)
+    return AccountWrite(after.id, after.version, after.hash, 0, 0, raw, LOG, seq)

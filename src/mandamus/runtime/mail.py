@@ -129,9 +129,12 @@ def _why_not(s: Session, action: Action | None, principal: str, ballot: ballots.
     tier = _tier(s, action)
     if "requester" in tier.sod and s.run.genesis.user is not UNSET and principal == s.run.genesis.user.principal:
         return "own_request"
-    if tier.of and not _holds(s, principal, tier.of) and not _holds(s, principal, tier.veto):
-        return "not_an_approver"
-    return ""
+    return "" if may_vote(s, tier, principal) else "not_an_approver"
+
+
+def may_vote(s: Session, tier: f.Tier, principal: str) -> bool:
+    """Named by the tier, by a role of it, or by its veto; a tier that names nobody means every approver of the trust file."""
+    return not tier.of or _holds(s, principal, tier.of) or _holds(s, principal, tier.veto)
 
 
 def _tier(s: Session, action: Action) -> f.Tier:
@@ -156,5 +159,7 @@ def time_passed(s: Session) -> e.Time:
         chain = s.bound.book.chains.get(request.chain, f.DEFAULT_CHAIN)
         if request.tier + 1 < len(chain.tiers):
             tier = chain.tiers[request.tier + 1]
-            tiers.append(e.NextTier(action=action.id, tier=request.tier + 1, quorum=tier.quorum, until=request.until + tier.deadline_ms * 1000))
+            carries = tuple(v.seq for v in request.votes if may_vote(s, tier, v.principal))
+            until = request.until + tier.deadline_ms * 1000
+            tiers.append(e.NextTier(action=action.id, tier=request.tier + 1, quorum=tier.quorum, until=until, carries=carries))
     return e.Time(clock=clock, tiers=tuple(tiers))

@@ -208,10 +208,11 @@ class _Walk:
         return e.Judgement(seq=run.seq, clock=run.clock or run.genesis.clock, verdicts=tuple(verdicts))
 
     async def _verdict(self, action: Action, at: int | None) -> e.Verdict:
-        fact, asked = (None, {}) if at is None else (self.recording.fact(at), self.recording.value(at, "facts"))
+        fact: Any = None if at is None else self.recording.fact(at)
+        asked = {} if at is None else self.recording.value(at, "facts")
         if at is not None and fact.verdict == "error":
             return self.recording.verdict(at)  # an engine that did not answer: a fault of that day, and a recorded input
-        self.s.authority = fact.authority if fact else 0
+        self.s.authority = 0 if fact is None else fact.authority
         batch = _Recorded(self.s, self.s.clock(), self.recording, at, asked)
         return await judge.one(batch, action)
 
@@ -235,7 +236,7 @@ class _Walk:
         if type(record.fact).housekeeping:
             return
         before, now = meaning(record, self.recording.values(n)), _meaning(draft)
-        for field, expected, found in differences(before, now):
+        for field, expected, found in sorted(differences(before, now), key=lambda d: d[0] != "fact.verdict"):  # the verdict says most
             if (_shown(expected), _shown(found)) not in self.known:
                 payload = field.startswith("body")
                 raise _Diverged(field, _hidden(expected) if payload else expected, _hidden(found) if payload else found)

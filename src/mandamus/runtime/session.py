@@ -11,14 +11,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from mandamus.context.transcript import Mark, Transcript
+from mandamus.context.transcript import TOLD, Mark, Transcript
 from mandamus.core import effects as e
 from mandamus.core import records as r
 from mandamus.core.accounts import AUTHORITY, Balance
 from mandamus.core.clock import Clock, rfc3339
 from mandamus.core.messages import Message
 from mandamus.core.payload import SALT, Payload, opened
-from mandamus.core.rules import NotDue, decide, wakes
+from mandamus.core.rules import NotDue, decide, due, wakes
 from mandamus.core.run import Run, evolve
 from mandamus.core.seal import Draft, Position, Sealed, seal
 from mandamus.errors import Conflict, ProofError, Unavailable
@@ -39,6 +39,16 @@ class Change(Struct, frozen=True, gc=False):
     seq: int
     reserved: int
     spent: int
+
+
+class Past(Struct, frozen=True, gc=False):
+    """How an action of an earlier turn ended, by reference: `seq` is its proposal, `out` the record of its output or -1."""
+
+    tool: str
+    state: str
+    code: str
+    seq: int
+    out: int
 
 
 class Session:
@@ -65,11 +75,13 @@ class Session:
         self.watching: list[Callable[[str, str, float | None], None]] = []
         self.proposed: dict[tuple[str, bytes], int] | None = {}
         self.tools_of: dict[int, str] = {}
+        self.past: dict[str, Past] = {}
         self.watchers: dict[str, asyncio.Future[None]] = {}
         self.subscribers: list[Any] = []
         self.saved: tuple[Run, Position, Mark] = (run, position, self.transcript.mark())
         self.live: Head | None = None
         self.carry: Callable[[Session], Awaitable[None]] | None = None
+        self._due: tuple[Run | None, list[e.Effect]] = (None, [])
 
     # -- taking an answer ----------------------------------------------------------------------------------------------------
     def take(self, given: e.Input) -> None:
@@ -81,36 +93,54 @@ class Session:
         self.record(drafts)
 
     def record(self, drafts: Sequence[Draft]) -> None:
+        if not drafts:
+            return
         sealed, self.position = seal(drafts, self.position, rfc3339(self.env.time.now()), self.env.salts)
         for draft, one in zip(drafts, sealed, strict=True):
-            kind = type(one.record.fact)
+            record = one.record
+            kind = type(record.fact)
             if kind in _MOVES:
                 self._account(one)
-            self.fold_in(one.record, one.hash)
-            self.unsaved.append(one)
-            if kind in _URGENT or (kind in _OUTCOMES and _irreversible(self.run, one.record.fact)):
+            self.fold_in(record, one.hash)
+            if kind in _URGENT or (kind in _OUTCOMES and _irreversible(self.run, record.fact)):
                 self.urgent = True
-            for content, payload in zip(draft.body, one.payloads, strict=True):
-                if content.part in _JOINED:
-                    self.values[(payload.seq, content.part)] = content.value
-                if content.part == "args" and self.proposed is not None and payload.seq in self.tools_of:
-                    self.proposed[(self.tools_of[payload.seq], payload.bytes[SALT:])] = payload.seq
+            if draft.body:
+                self._keep(draft, one)
+        self.unsaved += sealed
+
+    def _keep(self, draft: Draft, one: Sealed) -> None:
+        """The values that a prompt is joined from, until it was; and what was proposed, to know a repeat."""
+        seq = one.record.seq
+        for content, payload in zip(draft.body, one.payloads, strict=True):
+            if content.part in _JOINED:
+                self.values[seq, content.part] = content.value
+            if content.part == "args" and self.proposed is not None and seq in self.tools_of:
+                self.proposed[self.tools_of[seq], payload.bytes[SALT:]] = seq
 
     def fold_in(self, record: r.AnyRecord, hash: str) -> None:
-        self.run = evolve(self.run, record, hash)
-        self.transcript.evolve(record)
         fact = record.fact
-        if type(fact) is r.ActionProposed and not fact.fault:
-            self.tools_of[record.seq] = fact.tool
-        if record.body:
-            for part in record.body:
-                if part.part in _JOINED:
-                    self.commits[(record.seq, part.part)] = part.commit
+        kind = type(fact)
+        if kind is r.TurnStarted:  # the fold lets go of the last turn's actions here
+            self.past.update((a.id, Past(a.tool, a.state, a.code, a.seq, a.out)) for a in self.run.actions.values())
+        self.run = evolve(self.run, record, hash)
+        if kind in TOLD:
+            self.transcript.evolve(record)
+        if kind is r.ActionProposed and not fact.fault:  # type: ignore[attr-defined]
+            self.tools_of[record.seq] = fact.tool  # type: ignore[attr-defined]
+        for part in record.body or ():
+            if part.part in _JOINED:
+                self.commits[record.seq, part.part] = part.commit
+
+    def due(self) -> list[e.Effect]:
+        """What is due, asked once for each state of the run."""
+        if self._due[0] is not self.run:
+            self._due = self.run, due(self.run)
+        return self._due[1]
 
     def _account(self, one: Sealed) -> None:
         fact = one.record.fact
         match fact:
-            case r.ActionStarted():
+            case r.ActionStarted() if fact.reserves:
                 self.changes += [Change(x.account, one.record.seq, x.amount, 0) for x in fact.reserves]
             case r.ActionEnded() if fact.spends:
                 held = {x.account: x.amount for x in self.run.actions[fact.action].reserves}
@@ -122,7 +152,9 @@ class Session:
         self.urgent = False
         if not self.unsaved:
             return True
-        starts = any(isinstance(x.record.fact, r.ActionStarted) for x in self.unsaved)
+        starts = False
+        for x in self.unsaved:
+            starts = starts or type(x.record.fact) is r.ActionStarted
         for attempt in range(4):
             try:
                 await self._append(starts, settle=attempt < 3)
@@ -138,22 +170,26 @@ class Session:
 
     async def _append(self, starts: bool, settle: bool) -> None:
         raws = [x.raw for x in self.unsaved]
-        payloads = [p for x in self.unsaved for p in x.payloads]
+        payloads: list[Payload] = []
+        for x in self.unsaved:
+            payloads += x.payloads
         also: list[AccountWrite | AccountCheck] = []
-        if settle:
+        if settle and self.changes:
             also += await self._writes()
         if starts:
             also.append(AccountCheck(AUTHORITY, self.authority))
-        at, word = wakes(self.run)
+        at, word = wakes(self.run, self.due())
         wake = Wake(at, self.run.cursor, word)
         self.head = await self._write(raws, payloads, also, wake)
         done, self.unsaved, self.changes = self.unsaved, [], []
         self.saved = (self.run, self.position, self.transcript.mark())
-        for id in [c.id for c in also if isinstance(c, AccountWrite)]:
-            self.balances.pop(id, None)
+        for written in also:
+            if type(written) is AccountWrite:
+                self.balances.pop(written.id, None)
         for subscriber in self.subscribers:
             subscriber(done)
-        self._tell()
+        if self.watchers:
+            self._tell()
 
     async def _write(self, raws: list[bytes], payloads: list[Payload], also: Sequence[AccountWrite | AccountCheck], wake: Wake) -> Head:
         """An unknown outcome is resolved before anything else: read the head, resend the same bytes, or believe after a later write."""
@@ -213,13 +249,15 @@ class Session:
 
     # -- effects in flight -------------------------------------------------------------------------------------------------
     def launch(self, effect: e.Effect, work: Coroutine[Any, Any, e.Input]) -> None:
-        task = asyncio.create_task(work, name=type(effect).__name__)
-        self.flying[effect] = task
-        task.add_done_callback(lambda _: self._landed(effect))
+        self.flying[effect] = asyncio.get_running_loop().create_task(self._fly(effect, work))
 
-    def _landed(self, effect: e.Effect) -> None:
-        self.landed.append(effect)
-        self.ring()
+    async def _fly(self, effect: e.Effect, work: Coroutine[Any, Any, e.Input]) -> e.Input:
+        """Rings from inside the task: a callback of the task would wake the loop one turn of the event loop later."""
+        try:
+            return await work
+        finally:
+            self.landed.append(effect)
+            self.ring()
 
     def hand_in(self, given: e.Input, heard: asyncio.Future[None]) -> None:
         """From a running tool into the loop."""

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from mandamus.core import records as r
 from mandamus.core.canonical import accept
-from mandamus.core.duties import reasons
+from mandamus.core.duties import Reason, reasons
 from mandamus.core.seal import Content, Draft, Sealed
 from mandamus.errors import EngineFault, RunRefused
 from mandamus.proof import authority, dsse
@@ -24,24 +24,39 @@ STATEMENT_LIFE = 60_000_000
 _said: set[tuple[str, str]] = set()
 
 
-async def may_start(env: Env, bound: Bound, resumes: str = "") -> None:
-    """Every reason at once, recorded on chain `log`. Raises RunRefused; a refused resume leaves its run where it is."""
-    for _, engine in bound.engines:
+async def may_start(env: Env, bound: Bound, resumes: str = "", *, also: Sequence[Reason] = (), author: str = "") -> None:
+    """Every reason at once, of the agent and of those it may hand a task to, recorded on chain `log`. Raises RunRefused.
+
+    A refused start takes a register number; a refused resume leaves its run where it is. `also`: what the caller found, `author`: who
+    signed agent.yaml.
+    """
+    family = _family(bound)
+    for engine in (engine for b in family for _, engine in b.engines):
         if not engine.digest():
             raise EngineFault("a policy engine names no digest", code="MDM-0504", why="a verdict of an unknown policy is no verdict")
-    trust = env.trust()
-    people = sorted({p for p, _ in trust.approvers.values()})
-    found = reasons(bound.spec, bound.book, tier=env.tier, isolation=ISOLATION, approvers=people, roles=trust.roles)
+    found = (*also, *dict.fromkeys(x for b in family for x in _reasons(env, b, author)))
     if not found:
-        env.home.keep_policy(bound.book.digest, bound.book.texts)
-        await _policy_in_force(env, bound)
+        for b in family:
+            env.home.keep_policy(b.book.digest, b.book.texts)
+            await _policy_in_force(env, b)
         return
     fact = r.RunRefused(
-        agent=bound.spec.name, clock=env.clock(bound.spec.timezone), codes=tuple(x.code for x in found), run=resumes or UNSET
+        agent=bound.spec.name, clock=env.clock(bound.spec.timezone), codes=tuple(dict.fromkeys(x.code for x in found)), run=resumes or UNSET
     )
-    await env.log.append([Draft(fact, 0, (Content("diagnosis", [msgspec.to_builtins(x) for x in found]),))])
+    await env.log.append([Draft(fact, 0, (Content("diagnosis", [msgspec.to_builtins(x) for x in found]),))], numbered=not resumes)
     lines = "; ".join(f"{x.code}: {x.what}" + (f" ({x.articles})" if x.articles else "") for x in found)
     raise RunRefused(f"the run may not start: {lines}", found, code="MDM-0310", fix="; ".join(x.fix for x in found))
+
+
+def _family(bound: Bound) -> list[Bound]:
+    """The agent, and every agent below it: none of them may do what the one above may not start with."""
+    return [bound, *(b for child in bound.children.values() for b in _family(child))]
+
+
+def _reasons(env: Env, bound: Bound, author: str) -> tuple[Reason, ...]:
+    trust = env.trust()
+    people = sorted({p for p, _ in trust.approvers.values()})
+    return reasons(bound.spec, bound.book, tier=env.tier, isolation=ISOLATION, approvers=people, roles=trust.roles, author=author)
 
 
 async def _policy_in_force(env: Env, bound: Bound) -> None:

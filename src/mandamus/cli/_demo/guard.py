@@ -31,11 +31,11 @@ def install(*, nothing: bool = False) -> None:
 
 def _check(address: Any, nothing: bool) -> None:
     """A path is a socket of this machine; None is an already connected socket, which was checked when it was."""
-    if address is None or isinstance(address, str | bytes) and address[:1] in ("/", b"/", "\0", b"\0"):
+    if address is None or (isinstance(address, str | bytes) and address[:1] in ("/", b"/", "\0", b"\0")):
         return
     host = address[0] if isinstance(address, tuple) else address
     if nothing or not loopback(host):
-        raise Refused(f"the demo stays on this machine: no socket to {ascii(host)}")
+        raise Refused(f"the demo stays on this machine: no socket to {host!a}")
 
 
 def loopback(host: Any) -> bool:

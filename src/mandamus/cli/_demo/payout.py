@@ -14,7 +14,7 @@ from typing import Any
 from mandamus import Absent, Agent, Ctx, Found, Money, Receipt, tool
 from mandamus.cli._demo import scene
 from mandamus.data import Confidential, none
-from mandamus.drivers.model_scripted import ScriptedModel, Step
+from mandamus.drivers.model_scripted import Scripted, ScriptedModel, Step
 from mandamus.drivers.sign_file import FileSigner
 from mandamus.testing.bank import Bank
 
@@ -46,7 +46,10 @@ def agent(folder: Path, bank_url: str, gate: Gate | None = None) -> Agent[str]:
             await gate()
         return Receipt(id=await asyncio.to_thread(bank.pay, to, str(amount), operation=ctx.operation_id))
 
-    script = [Step(calls=(("send_payment", {"to": scene.PAYEE, "amount": scene.AMOUNT}),)), f"Done: {scene.PAYEE} has been paid."]
+    script: list[Scripted] = [
+        Step(calls=(("send_payment", {"to": scene.PAYEE, "amount": scene.AMOUNT}),)),
+        f"Done: {scene.PAYEE} has been paid.",
+    ]
     return Agent(
         name="payout-bot", purpose="pay invoices", instructions="Pay what is asked.", model=ScriptedModel(script), tools=[send_payment],
         policies=[str(folder / scene.POLICY_FILE)],

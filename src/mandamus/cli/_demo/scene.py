@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
 
 from mandamus.errors import Misuse
 
@@ -17,6 +20,7 @@ PROMPT = "Pay 50,000.00 USD to Acme Suppliers"
 PAYEE = "Acme Suppliers"
 AMOUNT = {"amount": "5000000", "currency": "USD", "decimals": 2}
 POLICY_FILE = "treasury.yaml"
+BANK_FILE = "bank.db"
 POLICY = """\
 # What the payout agent may do. Whatever no rule permits is denied.
 chains:
@@ -32,6 +36,14 @@ rules:
 """
 # Alice has a key on her desk and one in her pocket: two keys, one voter.
 PEOPLE = {"alice": "p-alice", "alice-phone": "p-alice", "bob": "p-bob"}
+
+
+class Step(Struct, frozen=True):
+    """One step as it happened. `facts` are what its lines are made of."""
+
+    n: int
+    name: str
+    facts: dict[str, Any]
 
 
 # -- the folder ------------------------------------------------------------------------------------------------------------------

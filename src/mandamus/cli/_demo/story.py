@@ -11,22 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from mandamus.cli._demo import scene
-from mandamus.cli._demo.stage import Actor, Stage
+from mandamus.cli._demo.scene import Step
+from mandamus.cli._demo.stage import Part, Stage
 from mandamus.errors import EngineFault, Refused
+from mandamus.testing.bank import Bank
 
-CAST = 14
 PATIENCE_S = 30.0
-
-
-class Step(Struct, frozen=True):
-    """One step as it happened. `facts` are what its lines are made of."""
-
-    n: int
-    name: str
-    facts: dict[str, Any]
 
 
 Pause = Callable[[str], None]
@@ -35,9 +26,8 @@ Consent = Callable[[dict[str, Any]], bool]
 
 def tell(folder: Path, pause: Pause = lambda before: None, consent: Consent = lambda card: True) -> Iterator[Step]:
     """Play it. `pause(name)` is called before each step; `consent(card)` is Alice's answer when a person plays her."""
-    with Stage(folder, CAST) as stage:
-        bank = stage.begin("bank")
-        told = Story(folder, stage, bank.hear()["url"], consent)
+    with Stage(folder) as stage:
+        told = Story(folder, stage, stage.bank(), consent)
         for step in (told.ask, told.judge, told.approve, told.crash, told.resume, told.prove, told.tamper):
             pause(step.__name__)
             yield step()
@@ -47,12 +37,10 @@ class Story:
     """What one step leaves for the next."""
 
     def __init__(self, folder: Path, stage: Stage, bank_url: str, consent: Consent) -> None:
-        from mandamus.testing.bank import Bank
-
         self.folder, self.stage, self.bank_url, self.bank, self.consent = folder, stage, bank_url, Bank(bank_url), consent
         self.bundle, self.trust = folder / "run.bundle", folder / "trust"
         self.asked: dict[str, Any] = {}
-        self.worker: Actor
+        self.worker: Part
 
     # -- the steps ---------------------------------------------------------------------------------------------------------------
     def ask(self) -> Step:
@@ -76,11 +64,10 @@ class Story:
         self.worker = self.stage.begin("work", bank=self.bank_url, run=self.asked["run"], gate=True)
         self.worker.hear()
         seen = self.stage.play("look", run=self.asked["run"])
-        _must(seen["verdict"] == "allow" and len(seen["votes"]) == 2, "policy is asked again with both votes")
-        return Step(3, "approve", {
-            "alice": alice["pid"], "bob": bob["pid"], "quorum": self.asked["quorum"], "after_alice": len(counted["voted"]), "again": counted["refused"][0],
-            "after_bob": len(seen["votes"]), "verdict": seen["verdict"], "intent": seen["intent"], "digest": alice["signed"],
-        })  # fmt: skip
+        _must(seen["verdict"] == "allow" and seen["votes"] == 2, "policy is asked again with both votes")
+        facts = {"alice": alice["pid"], "bob": bob["pid"], "digest": alice["signed"], "quorum": self.asked["quorum"]}
+        facts |= {"after_alice": len(counted["voted"]), "again": counted["refused"][0]}
+        return Step(3, "approve", facts | {"after_bob": seen["votes"], "verdict": seen["verdict"], "intent": seen["intent"]})
 
     def crash(self) -> Step:
         """The bank books and never answers; then the process is killed, as a power cut would."""
@@ -97,7 +84,7 @@ class Story:
         _must(done["state"] == "completed" and done["via"] == "reconciled", "the payment is found at the bank, and adopted")
         paid = len(self.bank.payments())
         plain = self._plain_loop() - paid
-        keys = ("pid", "folded", "doubted", "via", "result", "state", "events")
+        keys = ("pid", "folded", "via", "result", "state", "events")
         return Step(5, "resume", {**{k: done[k] for k in keys}, "payments": paid, "plain_loop_payments": plain})
 
     def prove(self) -> Step:
@@ -105,11 +92,16 @@ class Story:
         said = self._check(self.bundle)
         report, again = said["report"], said["judged_again"]
         _must(report["verdict"] == "PROVEN" and again and all(x["same"] for x in again), "the bundle proves the run")
-        votes = next(c["says"] for c in report["claims"] if c["name"] == "votes")
-        return Step(6, "prove", {
-            "bundle": str(self.bundle), "trust": str(self.trust), "bytes": made["bytes"], "events": report["events"], "verdict": report["verdict"],
-            "head": report["head"], "votes": votes, "judged_again": len(again), "claims": [c["name"] for c in report["claims"] if c["outcome"] == "proven"],
-        })  # fmt: skip
+        proven = {c["name"]: c["says"] for c in report["claims"] if c["outcome"] == "proven"}
+        facts = {
+            "bundle": str(self.bundle),
+            "trust": str(self.trust),
+            "bytes": made["bytes"],
+            "claims": list(proven),
+            "votes": proven["votes"],
+        }
+        facts |= {"events": report["events"], "head": report["head"], "verdict": report["verdict"], "judged_again": len(again)}
+        return Step(6, "prove", facts)
 
     def tamper(self) -> Step:
         """One byte of the intent: the sum that it reserved."""
@@ -119,12 +111,10 @@ class Story:
         said = self._check(other)
         report = said["report"]
         _must(report["verdict"] == "NOT PROVEN" and said["exit_code"] == 1, "one byte is enough")
-        broken = report["broken"]
-        return Step(7, "tamper", {
-            "bundle": str(other), "bytes": sum(a != b for a, b in zip(raw, other.read_bytes())), "verdict": report["verdict"], "where": broken["where"],
-            "event": broken["event"], "what": broken["what"], "expected": broken.get("expected", ""), "found": broken.get("found", ""),
-            "attested": report.get("attested", ""),
-        })  # fmt: skip
+        broken = {"expected": "", "found": "", **report["broken"]}
+        facts = {"bundle": str(other), "bytes": sum(a != b for a, b in zip(raw, other.read_bytes())), "verdict": report["verdict"]}
+        facts |= {k: broken[k] for k in ("where", "event", "what", "expected", "found")}
+        return Step(7, "tamper", facts | {"attested": report.get("attested", "")})
 
     # -- parts -------------------------------------------------------------------------------------------------------------------
     def _vote(self, key: str, consent: Consent = lambda card: True) -> dict[str, Any]:
@@ -133,9 +123,7 @@ class Story:
         if not consent(voter.hear()["card"]):
             raise Refused("you did not sign: nothing was paid", code="MDM-0805", fix="mandamus demo --step")
         voter.tell({})
-        signed = voter.hear()
-        voter.end()
-        return signed
+        return voter.last()
 
     def _work(self) -> dict[str, Any]:
         return self.stage.play("work", bank=self.bank_url, run=self.asked["run"])
@@ -162,4 +150,9 @@ class Story:
 
 def _must(holds: bool, what: str) -> None:
     if not holds:
-        raise EngineFault(f"the demo did not go as it must: {what}", code="MDM-0804", why="this is a fault of the program: please report it", fix="mandamus doctor")
+        raise EngineFault(
+            f"the demo did not go as it must: {what}",
+            code="MDM-0804",
+            why="this is a fault of the program: please report it",
+            fix="mandamus doctor",
+        )

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mandamus.cli._demo.story import Step
+from mandamus.cli._demo.scene import Step
 from mandamus.cli.say import shown
-
-_SECOND = 27
 
 
 def head(folder: str) -> str:
@@ -42,10 +40,11 @@ def _judge(f: dict[str, Any]) -> list[str]:
 
 
 def _approve(f: dict[str, Any]) -> list[str]:
-    again = f["again"].replace("_", " ")
+    of = f"of {f['quorum']}"
+    judged = f"policy asked again with both votes: {f['verdict'].upper()}, intent at event {f['intent']}"
     return [
-        _row("alice", f"signed, {f['after_alice']} of {f['quorum']}      alice again, with another key: refused, {again}"),
-        _row("bob", f"signed, {f['after_bob']} of {f['quorum']}      policy asked again with both votes: {f['verdict'].upper()}, intent at event {f['intent']}"),
+        _row("alice", f"signed, {f['after_alice']} {of}      alice again, with another key: refused, {f['again'].replace('_', ' ')}"),
+        _row("bob", f"signed, {f['after_bob']} {of}      {judged}"),
     ]
 
 
@@ -62,15 +61,14 @@ def _resume(f: dict[str, Any]) -> list[str]:
 
 
 def _prove(f: dict[str, Any]) -> list[str]:
-    votes = f["votes"].partition(" for ")[0]
-    return [_row("run.bundle", f"{f['verdict']}  {f['events']} events; without network: chain, signed head, {votes}, {f['judged_again']} verdicts judged again")]
+    parts = f"chain, signed head, {f['votes'].partition(' for ')[0]}, {f['judged_again']} verdicts judged again"
+    return [_row("run.bundle", f"{f['verdict']}  {f['events']} events; without network: {parts}")]
 
 
 def _tamper(f: dict[str, Any]) -> list[str]:
-    rows = [
-        f"one byte, 50,000 -> 59,000" if f["bytes"] == 1 else f"{f['bytes']} bytes, 50,000 -> 59,000",
-        _row(f["verdict"], f"{f['where']}: {shown(f['what'])} (expected {f['expected'][:8]}..., found {f['found'][:8]}...)"),
-    ]
+    changed = "one byte" if f["bytes"] == 1 else f"{f['bytes']} bytes"
+    digests = f"(expected {f['expected'][:8]}..., found {f['found'][:8]}...)" if f["expected"] else ""
+    rows = [f"{changed}, 50,000 -> 59,000", _row(f["verdict"], f"{f['where']}: {shown(f['what'])} {digests}".rstrip())]
     return [*rows, shown(f["attested"])] if f["attested"] else rows
 
 

@@ -62,9 +62,12 @@ class Texts(Struct, frozen=True):
 def read_sources(sources: Sequence[str | Path | Mapping[str, Any]], read_yaml: ReadYaml | None) -> Texts:
     """Raises Misuse for a path that is not there, a folder without policies, a file of another kind."""
     texts, thin = Texts([], [], read_yaml), []
-    for source in sources:
+    for place, source in enumerate(sources):
         if isinstance(source, Mapping):
-            thin.append(dict(source))
+            if source.keys() & {"rules", "chains", "on_deny"} and not source.keys() & {"id", "rule"}:
+                texts.rules.append(Source(dict(source), NoFile(f"policies[{place}]")))  # a whole document, as rules.yaml holds it
+            else:
+                thin.append(dict(source))
         else:
             _read_path(Path(source), texts)
     if thin:
