@@ -49,9 +49,10 @@ def grant(
     cli: Cli, agent: str, tool: str, count: int, amount: str | None, window: str, span: str, args: tuple[str, ...], key_file: str | None
 ) -> int:
     """Sign a standing vote: calls of one tool of AGENT that need not be asked for again. It ends with the policy it was given under."""
+    over: Any = window  # click has checked that it is one of the three
     standing = Standing(
-        amount=_money(amount), count=_at_least_one(count), pattern=_pattern(tool, args), until=now() + _micros(span), window=window
-    )  # type: ignore[arg-type]
+        amount=_money(amount), count=_at_least_one(count), pattern=_pattern(tool, args), until=now() + _micros(span), window=over
+    )
     return cli.run(_grant(cli, agent, standing, key_file))
 
 
@@ -137,9 +138,11 @@ def _may(bound: Any, standing: Standing) -> None:
     spec = tool.spec
     if spec.effect == "irreversible" or spec.safety == "privileged":
         raise Refused(
-            f"{spec.name} is {'irreversible' if spec.effect == 'irreversible' else 'privileged'}", code="MDM-0337",
-            why="what cannot be taken back is asked for each time", fix="approve each call, or give the tool another effect class if it has one",
-        )  # fmt: skip
+            f"{spec.name} is {'irreversible' if spec.effect == 'irreversible' else 'privileged'}",
+            code="MDM-0337",
+            why="what cannot be taken back is asked for each time",
+            fix="approve each call, or give the tool another effect class if it has one",
+        )
     if bool(spec.amount) != (standing.amount is not UNSET):
         what = "it moves money: say how much at most" if spec.amount else "it moves no money"
         raise Misuse(

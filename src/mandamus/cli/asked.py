@@ -61,9 +61,17 @@ class Asked:
         q = self.request
         more = {} if args is None else {"args": args}
         return ballots.Ballot(
-            action=q.digest, card=q.card, decision=decision, expires=q.expires, origin=self.story.run.genesis.origin, policy=q.policy, request=q.id,
-            run=self.story.id, scope="once", **more,
-        )  # fmt: skip
+            action=q.digest,
+            card=q.card,
+            decision=decision,
+            expires=q.expires,
+            origin=self.story.run.genesis.origin,
+            policy=q.policy,
+            request=q.id,
+            run=self.story.id,
+            scope="once",
+            **more,
+        )
 
 
 async def asked(ledger: Ledger, text: str, trust: Trust, about: str = "") -> Asked:
@@ -131,9 +139,14 @@ def _shows(shown: Any, value: Any) -> bool:
 
 def _differs(story: read.Story, action: Action, what: str, expected: str, found: str) -> Refused:
     return Refused(
-        what, code="MDM-0330", where=f"approval {story.id}/{action.id}", expected=expected[:64], found=found[:64],
-        why="what you see would not be what you sign: nothing was signed", fix=f"tell whoever runs this ledger: mandamus show {story.id} --events",
-    )  # fmt: skip
+        what,
+        code="MDM-0330",
+        where=f"approval {story.id}/{action.id}",
+        expected=expected[:64],
+        found=found[:64],
+        why="what you see would not be what you sign: nothing was signed",
+        fix=f"tell whoever runs this ledger: mandamus show {story.id} --events",
+    )
 
 
 # -- votes that are there ------------------------------------------------------------------------------------------------------
@@ -163,20 +176,31 @@ def refuse_early(a: Asked, principal: str, now: int) -> None:
     where = f"approval {a.id}"
     if a.request.expires <= now:
         raise Refused(
-            "this request has expired", code="MDM-0334", where=where, expected=f"before {read.when(a.request.expires)}", found=read.when(now),
-            why="an answer after the deadline is none", fix=f"mandamus resume {a.story.id} judges it again, with nobody's answer as a fact",
-        )  # fmt: skip
+            "this request has expired",
+            code="MDM-0334",
+            where=where,
+            expected=f"before {read.when(a.request.expires)}",
+            found=read.when(now),
+            why="an answer after the deadline is none",
+            fix=f"mandamus resume {a.story.id} judges it again, with nobody's answer as a fact",
+        )
     if any(v.principal == principal for v in a.votes):
         raise Refused(
-            f"{principal} has voted already", code="MDM-0332", where=where, why="a principal is one voter, with however many keys",
+            f"{principal} has voted already",
+            code="MDM-0332",
+            where=where,
+            why="a principal is one voter, with however many keys",
             fix=f"{a.missing} more by others: mandamus show {a.story.id}" if a.missing else f"mandamus resume {a.story.id}",
-        )  # fmt: skip
+        )
     user = a.story.run.genesis.user
     if user and user.principal == principal:
         raise Refused(
-            f"{principal} asked for this run", code="MDM-0335", where=where, why="who asks does not approve (separation of duties)",
+            f"{principal} asked for this run",
+            code="MDM-0335",
+            where=where,
+            why="who asks does not approve (separation of duties)",
             fix="somebody else of the chain votes",
-        )  # fmt: skip
+        )
 
 
 # -- the card as text ----------------------------------------------------------------------------------------------------------
@@ -216,6 +240,15 @@ def signing_text(ballot: ballots.Ballot, principal: str) -> str:
 def as_object(a: Asked) -> dict[str, Any]:
     q = a.request
     return {
-        "about": q.about, "card": a.card, "chain": q.chain, "digest": q.digest, "expires": q.expires, "id": a.id, "missing": a.missing, "quorum": q.quorum,
-        "run_id": a.story.id, "tool": a.action.tool, "votes": [{"counted": v.counted, "decision": v.decision, "principal": v.principal} for v in a.votes],
-    }  # fmt: skip
+        "about": q.about,
+        "card": a.card,
+        "chain": q.chain,
+        "digest": q.digest,
+        "expires": q.expires,
+        "id": a.id,
+        "missing": a.missing,
+        "quorum": q.quorum,
+        "run_id": a.story.id,
+        "tool": a.action.tool,
+        "votes": [{"counted": v.counted, "decision": v.decision, "principal": v.principal} for v in a.votes],
+    }

@@ -10,7 +10,7 @@ CODES: dict[str, tuple[str, str]] = {
     # -- the command line ------------------------------------------------------------------------------------------------------
     "MDM-0001": (
         "A fault of the program itself",
-        "Nobody expected this. The ledger is safe: it is written before anything is done. Run it again with --debug and report what it prints.",
+        "The ledger is safe: it is written before anything is done. Run it again with --debug and report what it prints.",
     ),
     "MDM-0002": ("There is no such command", "The suggestion is the nearest word. `mandamus --help` prints the whole map."),
     "MDM-0003": (
@@ -37,7 +37,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "MDM-0015": (
         "Nobody can be asked",
-        "A vote needs a card that was shown, or the digest of the action. In scripts give --digest SHA256, which `mandamus inbox --json` prints.",
+        "A vote needs a card that was shown, or the action's digest. In scripts: --digest SHA256, as `mandamus inbox --json` prints it.",
     ),
     "MDM-0016": (
         "The agent's code fails while it is read",
@@ -51,7 +51,7 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0019": ("Another agent than the run's", "A run is carried on by the agent that opened it. Name the right one by --agent."),
     "MDM-0020": (
         "Not an opaque id",
-        "Principals stand in the log for ever: p- and small letters, digits or -, never a name or an address. Keep the list of who is who elsewhere.",
+        "Principals stand in the log for ever: p- and small letters, digits or -, never a name. Keep the list of who is who elsewhere.",
     ),
     "MDM-0021": (
         "No key was given",
@@ -77,7 +77,7 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0100": ("The call cannot mean anything", "A caller's mistake without a page of its own; the message names it."),
     "MDM-0110": (
         "No driver for this model",
-        "A model is named by a URI such as openai:NAME, anthropic:NAME or scripted:FILE.json; more schemes can be registered in wiring.MODELS.",
+        "A URI such as openai:NAME, anthropic:NAME or scripted:FILE.json; more schemes can be registered in wiring.MODELS.",
     ),
     "MDM-0111": ("No driver for this ledger", "sqlite:///relative.db, sqlite:////absolute.db or memory:."),
     "MDM-0120": (
@@ -86,7 +86,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "MDM-0121": (
         "A payload without its record, or a login in a URL",
-        "Payloads are sent once, with the record that commits to them. Keys of models are named as env:NAME, never written into an address.",
+        "Payloads are sent once, with the record that commits to them. Keys of models are named env:NAME, never written into an address.",
     ),
     "MDM-0122": (
         "A record without its payload, or a key sent unencrypted",
@@ -159,9 +159,14 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0206": ("Reconcilable without a reconciler", "Give reconcile=... with async find(operation_id) -> Found, Absent or Unclear."),
     "MDM-0207": ("A tool without description", "Write a docstring: the model and the approver read it."),
     "MDM-0208": ("The data subject is none of the arguments", 'subject("NAME") names the argument that says whose data it is.'),
+    "MDM-0209": ("A data class that cannot be made", "A field is missing or has another value; the articles behind it are named."),
     "MDM-0210": (
         "An argument without a usable type",
         "Every argument has a type that can be imported at module level; the schema is made of it.",
+    ),
+    "MDM-0211": (
+        "A value without a JSON form",
+        "Arguments and results are made of text, whole numbers, flags, Money, lists, objects and Structs of them.",
     ),
     "MDM-0212": ("Not a duration", "Such as 30s, 5m or 1h."),
     "MDM-0213": ("Retry", "At least one attempt, and a back-off of zero or more milliseconds."),
@@ -213,7 +218,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "MDM-0330": (
         "What you see would not be what you sign",
-        "The request, the card and the stored arguments do not agree. Nothing was signed. Whoever runs the ledger must look at it: somebody may have changed it.",
+        "Request, card and stored arguments do not agree; nothing was signed. Somebody may have changed the ledger: tell whoever runs it.",
     ),
     "MDM-0331": ("Another digest than you consented to", "The action is not the one you looked at. Read its card again."),
     "MDM-0332": ("Voted already", "A principal is one voter, with however many keys. What is missing are votes of other people."),

@@ -136,10 +136,10 @@ def verb(
         wrapped: Any = call
         for option in reversed(_common()):
             wrapped = option(wrapped)
-        made: click.Command = click.command(
+        made: Callable[[Any], click.Command] = click.command(
             name or fn.__name__, help=help or fn.__doc__, epilog=_epilog(exits or {}), context_settings=_CONTEXT, **settings
-        )(wrapped)
-        return made
+        )
+        return made(wrapped)
 
     return make
 

@@ -26,9 +26,11 @@ def principal_id(text: str) -> str:
     """Raises Misuse for a name or an address: it would stand in the log for ever."""
     if not _principal(text):
         raise Misuse(
-            f"{text[:60]!a} is no principal", code="MDM-0020", expected="p- and small letters, digits or -, such as p-alice or p-7f3a",
+            f"{text[:60]!a} is no principal",
+            code="MDM-0020",
+            expected="p- and small letters, digits or -, such as p-alice or p-7f3a",
             why="it stands in the log for ever; names and e-mail addresses do not belong there",
-        )  # fmt: skip
+        )
     return text
 
 
@@ -69,7 +71,11 @@ def principal_of(signer: FileSigner, trust: Trust) -> str:
     found = trust.approvers.get(signer.key.public)
     if found is None:
         raise Refused(
-            "this key is no approver of the ledger", code="MDM-0333", expected="a key of the trust file", found=f"{signer.key.name}+{signer.key.id}",
-            why="a vote counts by its key, never by a name", fix="mandamus key enroll --principal p-... --key FILE, by whoever runs the ledger",
-        )  # fmt: skip
+            "this key is no approver of the ledger",
+            code="MDM-0333",
+            expected="a key of the trust file",
+            found=f"{signer.key.name}+{signer.key.id}",
+            why="a vote counts by its key, never by a name",
+            fix="mandamus key enroll --principal p-... --key FILE, by whoever runs the ledger",
+        )
     return found[0]

@@ -127,7 +127,21 @@ def _load(entry: tuple[str, str]) -> Any:
     import importlib
 
     module, _, name = entry[0].partition(":")
-    return getattr(importlib.import_module(f"mandamus.cli.{module}"), name)
+    command = getattr(importlib.import_module(f"mandamus.cli.{module}"), name)
+    known = {word for param in command.params for word in param.opts}
+    command.params += [made for word, made in _options().items() if word not in known and not command.ignore_unknown_options]
+    return command
+
+
+def _options() -> dict[str, click.Option]:
+    """Options of every verb that a command need not do anything about; --debug is read by `_told`."""
+    import click
+
+    flags = {"--debug": "The only way to a traceback.", "--no-input": "Never ask.", "--quiet": "Only the answer."}
+    return {
+        word: click.Option([word, *(["-q"] if word == "--quiet" else [])], is_flag=True, expose_value=False, help=text)
+        for word, text in flags.items()
+    }
 
 
 def _no_such(group: str, word: str, known: list[str]) -> Misuse:

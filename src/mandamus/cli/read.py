@@ -72,9 +72,12 @@ async def story(ledger: Ledger, text: str) -> Story:
         raise Broken(walked.fault)
     if event_hash(raws[-1]) != head.hash:
         raise ProofError(
-            f"the last event of run {id} is not the one its head names", code="MDM-0642", expected=head.hash[:12], found=event_hash(raws[-1])[:12],
+            f"the last event of run {id} is not the one its head names",
+            code="MDM-0642",
+            expected=head.hash[:12],
+            found=event_hash(raws[-1])[:12],
             why="the end of the chain was cut or changed",
-        )  # fmt: skip
+        )
     return Story(head, raws, walked.records, fold(walked.records))
 
 

@@ -131,9 +131,13 @@ async def _agent_of(cli: Cli, env: Env, run: str, reference: str | None) -> Agen
     agent = agents.load(reference)
     if agent.spec.name != story.run.genesis.agent:
         raise Misuse(
-            "this is another agent than the run's", code="MDM-0019", where=f"run {run}", expected=shown(story.run.genesis.agent), found=shown(agent.spec.name),
+            "this is another agent than the run's",
+            code="MDM-0019",
+            where=f"run {run}",
+            expected=shown(story.run.genesis.agent),
+            found=shown(agent.spec.name),
             fix=f"mandamus resume {run} --agent FILE.py:attr",
-        )  # fmt: skip
+        )
     if agent.spec.digest() != definition:
         cli.note("note: the agent's definition changed since this run began; every action is judged on what it is now")
         agents.remember(env.home.folder, agent.spec.digest(), reference)

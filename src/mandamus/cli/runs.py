@@ -55,9 +55,14 @@ async def _row(ledger: Ledger, head: Head) -> dict[str, Any]:
     async for raw in ledger.read(head.run, upto=0):
         genesis = decode(raw).fact
     return {
-        "agent": genesis.agent, "events": head.seq + 1, "number": genesis.register.number, "opened": read.when(genesis.clock.now), "owner": head.owner,
-        "run": head.run, "state": head.state,
-    }  # fmt: skip
+        "agent": genesis.agent,
+        "events": head.seq + 1,
+        "number": genesis.register.number,
+        "opened": read.when(genesis.clock.now),
+        "owner": head.owner,
+        "run": head.run,
+        "state": head.state,
+    }
 
 
 @verb("show", exits={0: "shown", 1: "the stored chain is broken"})

@@ -57,6 +57,9 @@ def _may(story: read.Story, mode: str) -> None:
     unknown = [a for a in run.actions.values() if a.state == "unknown"]
     if unknown and mode == "cancel":
         raise Unsettled(
-            "an action is unknown and unsettled", where=f"run {story.id}", found=f"{unknown[0].id} {unknown[0].tool}",
-            why="a cancelled run would hide that nobody knows whether it happened", fix=f"mandamus settle {story.id}/{unknown[0].id} --done|--again|--abandon --key FILE",
-        )  # fmt: skip
+            "an action is unknown and unsettled",
+            where=f"run {story.id}",
+            found=f"{unknown[0].id} {unknown[0].tool}",
+            why="a cancelled run would hide that nobody knows whether it happened",
+            fix=f"mandamus settle {story.id}/{unknown[0].id} --done|--again|--abandon --key FILE",
+        )

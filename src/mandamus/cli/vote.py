@@ -120,9 +120,14 @@ def _consented(
     if digests:
         if a.request.digest not in digests:
             raise Refused(
-                "the action has another digest than you consented to", code="MDM-0331", where=f"approval {a.id}", expected=a.request.digest, found=digests[0][:64],
-                why="a consent is for exactly one action: nothing was signed", fix=f"mandamus approve {a.id} --key FILE, and read its card",
-            )  # fmt: skip
+                "the action has another digest than you consented to",
+                code="MDM-0331",
+                where=f"approval {a.id}",
+                expected=a.request.digest,
+                found=digests[0][:64],
+                why="a consent is for exactly one action: nothing was signed",
+                fix=f"mandamus approve {a.id} --key FILE, and read its card",
+            )
         return ballot, message
     _show(cli, a, principal, ballot, args if changes else None)
     answer = cli.ask(f'type "{decision}" to sign, anything else to leave: ', f"--digest {a.request.digest}")

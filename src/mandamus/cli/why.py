@@ -38,9 +38,12 @@ async def _why(cli: Cli, text: str) -> int:
         args = await read.value(ledger, told[0], "args")
         judgements = [await _judgement(ledger, x, x.fact) for x in told if isinstance(x.fact, r.ActionJudged)]
     data = {
-        "action": f"{story.id}/{id}", "args": args, "events": [{"event": x.seq, "fact": msgspec.to_builtins(x.fact), "type": x.type} for x in told],
-        "judgements": judgements, "run_id": story.id,
-    }  # fmt: skip
+        "action": f"{story.id}/{id}",
+        "args": args,
+        "events": [{"event": x.seq, "fact": msgspec.to_builtins(x.fact), "type": x.type} for x in told],
+        "judgements": judgements,
+        "run_id": story.id,
+    }
     cli.tell(data, lambda: _words(story.id, id, told, args, judgements))
     return 0
 
@@ -61,10 +64,18 @@ def _no_action(story: read.Story, id: str) -> Misuse:
 async def _judgement(ledger: Ledger, record: AnyRecord, fact: r.ActionJudged) -> dict[str, Any]:
     plain = msgspec.to_builtins(fact)
     return {
-        "asks": plain.get("asks", []), "attempt": fact.attempt, "authority": fact.authority, "code": plain.get("code", ""),
-        "decision": await read.value(ledger, record, "decision"), "engine": fact.engine, "event": record.seq,
-        "facts": await read.value(ledger, record, "facts"), "layers": plain["layers"], "policy": fact.bundle, "verdict": fact.verdict,
-    }  # fmt: skip
+        "asks": plain.get("asks", []),
+        "attempt": fact.attempt,
+        "authority": fact.authority,
+        "code": plain.get("code", ""),
+        "decision": await read.value(ledger, record, "decision"),
+        "engine": fact.engine,
+        "event": record.seq,
+        "facts": await read.value(ledger, record, "facts"),
+        "layers": plain["layers"],
+        "policy": fact.bundle,
+        "verdict": fact.verdict,
+    }
 
 
 def _words(run: str, id: str, told: list[AnyRecord], args: Any, judgements: list[dict[str, Any]]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from mandamus.core import records as r
 from mandamus.core.records import Record
@@ -78,6 +78,16 @@ def _reply(t: Transcript, record: Record[Any], fact: r.ModelReplied) -> None:
     t.items.append(Item("reply", record.seq, "reply", str(record.turn)))
 
 
+def _checked(t: Transcript, record: Record[Any], fact: r.GuardrailChecked) -> None:
+    """What a guardrail blocked stays in the log; a run that is resumed never shows it to the model or gives it out."""
+    if fact.result != "block":
+        return
+    if fact.point == "output":
+        t.items.append(Item("note", record.seq, note="withheld"))
+    elif fact.point == "tool_result" and fact.action is not UNSET:
+        t.results[fact.action] = Item("note", record.seq, call=fact.action, note="done:withheld")
+
+
 def _failed(t: Transcript, record: Record[Any], fact: r.ModelFailed) -> None:
     if fact.category == "bad_output":
         t.items.append(Item("note", record.seq, note="bad_output"))
@@ -119,6 +129,7 @@ _STEPS: dict[type, Callable[[Transcript, Record[Any], Any], None]] = {
     r.ContextCompiled: _compiled,
     r.MessageReceived: _message,
     r.ModelReplied: _reply,
+    r.GuardrailChecked: _checked,
     r.ModelFailed: _failed,
     r.ActionProposed: _proposed,
     r.ActionJudged: _judged,

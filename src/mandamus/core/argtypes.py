@@ -45,6 +45,7 @@ _scalars: dict[str, Scalar] = {
     "number": Scalar("String"),
     "boolean": Scalar("Boolean"),
 }
+_EXACT: dict[str, type] = {"String": str, "Long": int, "Boolean": bool}
 _by_python: dict[type, str] = {str: "string", int: "integer", bool: "boolean"}
 
 
@@ -79,8 +80,7 @@ def misfit(value: Any, kind: ArgType | None, at: str) -> str:
 
 
 def _misfit_scalar(value: Any, kind: Scalar, at: str) -> str:
-    wanted = str if kind.of == "String" else int if kind.of == "Long" else bool
-    if type(value) is not wanted:
+    if type(value) is not _EXACT[kind.of]:
         return f"{at} is {type(value).__name__}, not {kind.of}"
     return f"{at} is beyond 2^53-1" if type(value) is int and not -INT_MAX <= value <= INT_MAX else ""
 
@@ -88,13 +88,19 @@ def _misfit_scalar(value: Any, kind: Scalar, at: str) -> str:
 def _misfit_record(value: Any, kind: Record, at: str) -> str:
     if type(value) is not dict:
         return f"{at} is not a record"
+    fields = kind.fields
     for name, inner in value.items():
-        field = kind.fields.get(name)
-        if field is None:
+        if name not in fields:
             return f"{at} has a key that the tool's schema does not name"
-        if fault := misfit(inner, field.type, f"{at}.{name}"):
+        known = fields[name].type
+        if type(known) is Scalar and type(inner) is _EXACT[known.of] and (type(inner) is not int or -INT_MAX <= inner <= INT_MAX):
+            continue  # what fits needs no words
+        if fault := misfit(inner, known, f"{at}.{name}"):
             return fault
-    return next((f"{at}.{n} is missing" for n, f in kind.fields.items() if f.required and n not in value), "")
+    for name, field in fields.items():
+        if field.required and name not in value:
+            return f"{at}.{name} is missing"
+    return ""
 
 
 def _not_plain(value: Any, at: str, depth: int) -> str:

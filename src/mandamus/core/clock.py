@@ -36,8 +36,12 @@ class LocalTime(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
 
 def local(now: int, offset: int, tz: str) -> LocalTime:
-    days, within = divmod(now + offset * 60_000_000, DAY)
-    minute = within // 60_000_000
+    return _local(now // 60_000_000 + offset, tz)
+
+
+@functools.lru_cache(maxsize=64)
+def _local(minutes: int, tz: str) -> LocalTime:
+    days, minute = divmod(minutes, 1440)
     return LocalTime(_date(days), minute // 60, minute % 60, tz, WEEKDAYS[(days + 3) % 7])
 
 

@@ -52,7 +52,11 @@ class _Shape:
         for i in self._ints:
             if not 0 <= values[i] <= INT_MAX:
                 return False
-        return all(type(x) is str for i in self._tuples for x in values[i])
+        for i in self._tuples:
+            for x in values[i]:
+                if type(x) is not str:
+                    return False
+        return True
 
 
 _GROUPS = tuple(
@@ -66,6 +70,7 @@ _GROUPS = tuple(
         ("run", RunFacts),
     )
 )
+_groups = attrgetter(*(name for name, _ in _GROUPS))
 _USER, _AMOUNT = _Shape(UserFacts), _Shape(AmountFacts)
 _WORDS = ("data", "effect", "kind", "pin", "safety")
 _words = attrgetter(*_WORDS)
@@ -108,7 +113,7 @@ class Envelope:
         sums = facts.sums
         if type(sums) is not dict:
             return "fact sums is not a record"
-        if any(type(k) is not str or not _EXACT[int](v) for k, v in sums.items()):
+        if sums and any(type(k) is not str or not _EXACT[int](v) for k, v in sums.items()):
             return "fact sums holds something that is no whole number within 2^53-1"
         if self.limits is not None and sums.keys() != self.limits:
             missing = ", ".join(sorted(self.limits - sums.keys()))
@@ -132,8 +137,8 @@ class Envelope:
 def _fault_of_groups(facts: FactEnvelope) -> str:
     if type(facts) is not FactEnvelope:
         return "the facts are no FactEnvelope"
-    for name, shape in _GROUPS:
-        if not shape.fits(value := getattr(facts, name)):
+    for (name, shape), value in zip(_GROUPS, _groups(facts), strict=True):
+        if not shape.fits(value):
             return _misfit(value, shape, name)
     if not _USER.fits(facts.context.user):
         return _misfit(facts.context.user, _USER, "context.user")

@@ -51,17 +51,26 @@ class Combined(Struct, frozen=True, kw_only=True):
 
 def combine(answers: Sequence[Answer]) -> Combined:
     """The strongest answer wins; its rules are the determining ones. No answer of layer policy is a deny (`no_match`)."""
-    worst = max(answers, key=lambda a: _FORCE[a.verdict])
-    decisive = [a for a in answers if a.verdict == worst.verdict]
+    worst = answers[0]
+    for a in answers:
+        if _FORCE[a.verdict] > _FORCE[worst.verdict]:
+            worst = a
+    verdict, code, engine, halt = worst.verdict, "", "", False
+    determining: tuple[f.Determining, ...] = ()
+    errors: tuple[str, ...] = ()
+    for a in answers:
+        engine, errors = engine or a.engine, errors + a.errors
+        if a.verdict == verdict:
+            code, determining, halt = code or a.code, determining + a.determining, halt or a.on_deny == "halt"
     return Combined(
-        verdict=worst.verdict,
-        code=next((a.code for a in decisive if a.code), "") if worst.verdict != "allow" else "",
-        layers=tuple(Layer(layer=a.layer, of=a.of or UNSET, verdict=a.verdict) for a in answers),
-        determining=tuple(d for a in decisive for d in a.determining),
-        asks=_asks(decisive) if worst.verdict == "escalate" else (),
-        errors=tuple(x for a in answers for x in a.errors),
-        halt=worst.verdict == "deny" and any(a.on_deny == "halt" for a in decisive),
-        engine=next((a.engine for a in answers if a.engine), "none"),
+        verdict=verdict,
+        code=code if verdict != "allow" else "",
+        layers=tuple([Layer(layer=a.layer, of=a.of or UNSET, verdict=a.verdict) for a in answers]),
+        determining=determining,
+        asks=_asks([a for a in answers if a.verdict == verdict]) if verdict == "escalate" else (),
+        errors=errors,
+        halt=verdict == "deny" and halt,
+        engine=engine or "none",
     )
 
 
@@ -73,20 +82,29 @@ def _asks(answers: Sequence[Answer]) -> tuple[Ask, ...]:
     return tuple(Ask(chain=c, quorum=q) for c, q in sorted(quorums.items()))
 
 
+_ALLOWED = {layer: Answer(layer=layer, verdict="allow") for layer in ("contract", "asks", "capability", "limits")}
+
+
 # -- layers that need no engine ----------------------------------------------------------------------------------------------
 def contract(action: Action, spec: ToolSpec | None) -> Answer:
     if action.fault or spec is None:
         return Answer(layer="contract", verdict="deny", code=action.fault or "unknown_tool", determining=(_rule("contract.arguments"),))
     if action.pin != spec.pin:
         return Answer(layer="contract", verdict="deny", code="pin_changed", determining=(_rule("contract.pin"),))
-    return Answer(layer="contract", verdict="allow")
+    return _ALLOWED["contract"]
 
 
-def asks(action: Action) -> Answer:
-    """Rejected and expired are verdicts by rule: `ask.rejected` is a person's word, `ask.expired` nobody's."""
+def asks(action: Action, guarded: str = "", met: Sequence[str] = ()) -> Answer:
+    """Rejected and expired are verdicts by rule: `ask.rejected` is a person's word, `ask.expired` nobody's.
+
+    `guarded` names the oversight chain of an agent that decides under GDPR, Art. 22: its deeds wait for that chain whatever policy says.
+    """
     request = action.request
+    if guarded and guarded not in met and (request is None or decision_of(request) == "approve"):
+        rule = f.Determining(id="ask.art22", verdict="escalate")
+        return Answer(layer="asks", verdict="escalate", determining=(rule,), asks=(Ask(chain=guarded, quorum=1),))
     if request is None:
-        return Answer(layer="asks", verdict="allow")
+        return _ALLOWED["asks"]
     match decision_of(request):
         case "reject":
             return Answer(layer="asks", verdict="deny", code="rejected", determining=(_rule("ask.rejected"),))
@@ -94,7 +112,7 @@ def asks(action: Action) -> Answer:
             return Answer(layer="asks", verdict="deny", code="expired", determining=(_rule("ask.expired"),))
         case _:
             pass
-    return Answer(layer="asks", verdict="allow")
+    return _ALLOWED["asks"]
 
 
 def capability(run: Run, action: Action) -> Answer:
@@ -102,7 +120,7 @@ def capability(run: Run, action: Action) -> Answer:
     grant = run.genesis.grant
     if grant is not UNSET and action.tool not in grant.tools:
         return Answer(layer="capability", verdict="deny", code="not_granted", determining=(_rule("capability.grant"),))
-    return Answer(layer="capability", verdict="allow")
+    return _ALLOWED["capability"]
 
 
 def limits(run: Run, action: Action, stopped: bool) -> Answer:
@@ -112,11 +130,11 @@ def limits(run: Run, action: Action, stopped: bool) -> Answer:
         return Answer(layer="limits", verdict="deny", code="stopped", determining=(_rule("limits.stop"),), on_deny="halt")
     if budget.calls is not UNSET and run.spent.calls > budget.calls:
         return Answer(layer="limits", verdict="deny", code="calls_exhausted", determining=(_rule("limits.calls"),))
-    return Answer(layer="limits", verdict="allow")
+    return _ALLOWED["limits"]
 
 
 def policy(judgement: f.Judgement, of: str = "agent") -> Answer:
-    code = {"deny": judgement.reason or "policy", "error": "engine_error"}.get(judgement.verdict, "")
+    code = "engine_error" if judgement.verdict == "error" else ""
     if judgement.verdict == "deny":
         code = "no_match" if judgement.reason == "no_match" else "policy"
     return Answer(
@@ -142,7 +160,7 @@ def envelope(
             repeats=action.repeats is not None, safety=tool.safety, tool=tool.name,
         ),
         amount=amount(tool, args),
-        args={k: fact_value(v) for k, v in args.items() if v is not None},
+        args={k: v if type(v) is str else fact_value(v) for k, v in args.items() if v is not None},
         clock=clock.local(),
         context=f.ContextFacts(environment=g.environment, tier=g.tier, user=user),
         people=people,

@@ -216,10 +216,7 @@ def _judgement(run: Run, given: e.Judgement) -> list[Draft]:
     out: list[Draft] = []
     if run.clock is None or given.clock.now > run.clock.now:
         out.append(_draft(run, r.TimePassed(clock=given.clock, source="worker")))
-    judged = {v.action for v in given.verdicts}
-    waits = any(v.verdict == "escalate" and v.about == "start" for v in given.verdicts) or any(
-        a.request and a.request.about == "start" for a in run.open_actions if a.id not in judged
-    )
+    waits = _waits(run, given)
     denials = run.spent.denials
     for v in given.verdicts:
         action = run.actions[v.action]
@@ -235,6 +232,19 @@ def _judgement(run: Run, given: e.Judgement) -> list[Draft]:
         elif v.verdict == "allow" and not waits:
             denials = 0
     return out
+
+
+def _waits(run: Run, given: e.Judgement) -> bool:
+    """Whether people are still to be asked about the start of any open action."""
+    judged = set()
+    for v in given.verdicts:
+        if v.verdict == "escalate" and v.about == "start":
+            return True
+        judged.add(v.action)
+    for a in run.open_actions:
+        if a.request and a.request.about == "start" and a.id not in judged:
+            return True
+    return False
 
 
 def _failing(run: Run, code: str) -> list[Draft]:

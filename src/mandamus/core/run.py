@@ -260,8 +260,16 @@ def _turn(run: Run, record: Record[Any], fact: r.TurnStarted) -> Run:
     return replace(run, turn=record.turn, clock=fact.clock, actions={}, attempt=0, heard=0)
 
 
-@_on(r.ContextCompiled)
 @_on(r.GuardrailChecked)
+def _checked(run: Run, record: Record[Any], fact: r.GuardrailChecked) -> Run:
+    """What a guardrail asked of the model is paid from the run's budget."""
+    if fact.usage is UNSET:
+        return run
+    spent = replace(run.spent, input=run.spent.input + fact.usage.input, output=run.spent.output + fact.usage.output)
+    return replace(run, spent=spent)
+
+
+@_on(r.ContextCompiled)
 def _nothing(run: Run, record: Record[Any], fact: Fact) -> Run:
     return run
 

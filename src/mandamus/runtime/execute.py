@@ -79,7 +79,7 @@ def _readable(tool: Tool, value: Any) -> tuple[Any, bytes, str]:
     try:
         plain = msgspec.to_builtins(value)
         raw = canon(plain)
-    except (ValueError, TypeError, msgspec.EncodeError):
+    except (ValueError, TypeError, RecursionError, msgspec.EncodeError):
         return {"error": "the output has no JSON form"}, b"", "invalid"
     if len(raw) > min(tool.spec.max_output, READABLE_MAX):
         return None, b"", "oversize"

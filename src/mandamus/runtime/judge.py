@@ -17,6 +17,7 @@ from mandamus.core import judge as j
 from mandamus.core.canonical import canon
 from mandamus.core.clock import Clock
 from mandamus.core.definition import ToolSpec
+from mandamus.core.duties import needs_approval
 from mandamus.core.digests import action_digest, operation_id
 from mandamus.core.payload import card_digest
 from mandamus.core.records import Ask, Issued, Reserve
@@ -119,7 +120,8 @@ async def _start(b: Batch, action: Action) -> e.Verdict:
     args = await s.value(action.seq, "args")
     got = await b.gather(action, tool.spec, args)
     people, sums = got.people, got.sums
-    own = [first, j.asks(action), j.capability(run, action), j.limits(run, action, got.stopped)]
+    guarded = s.bound.spec.oversight if needs_approval(s.bound.spec, tool.spec) else ""
+    own = [first, j.asks(action, guarded, people.met), j.capability(run, action), j.limits(run, action, got.stopped)]
     began = s.env.time.now()
     facts, combined = await _ask(b, tool.spec, action, args, own, people, sums)
     hypothetical = ""

@@ -13,6 +13,7 @@ from mandamus.runtime.session import Session
 
 _NOTES = {
     "bad_output": "The answer does not fit the required output schema. Answer again with nothing but a value of that schema.",
+    "withheld": "A check of this system withheld that answer. Answer again, without what it may have objected to.",
     "denied": "denied ({code}): this action was not allowed and did not happen.",
     "failed": "failed ({code}): nothing happened.",
     "unknown": "unknown: it could not be established whether this happened; it will not be tried again.",

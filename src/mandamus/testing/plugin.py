@@ -11,7 +11,7 @@ project that has mandamus installed loads this file.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -72,9 +72,9 @@ def runner(clock: VirtualTime, ledger: MemoryLedger) -> Callable[[Agent[Any]], R
 
 
 @pytest.fixture
-def run_agent(runner: Callable[[Agent[Any]], Runner]) -> Iterator[Callable[..., RunResult[Any]]]:
+def run_agent(runner: Callable[[Agent[Any]], Runner]) -> Callable[..., RunResult[Any]]:
     """`run_agent(agent, prompt)` carries one run as far as it goes; `run_agent.events` are the events of the last one."""
-    yield _RunAgent(runner)
+    return _RunAgent(runner)
 
 
 class _RunAgent:
@@ -84,6 +84,6 @@ class _RunAgent:
 
     def __call__(self, agent: Agent[Any], prompt: str, **options: Any) -> RunResult[Any]:
         runner = self._runner(agent)
-        result = asyncio.run(runner.turn(prompt, **options))
+        result: RunResult[Any] = asyncio.run(runner.turn(prompt, **options))
         self.events = runner.events
         return result
