@@ -14,6 +14,7 @@ from mandamus.errors import Conflict, EngineFault, MandamusError, Misuse, NotDon
 from mandamus.tool import Absent, Found, Receipt, Retry, Tool, Unclear, tool
 
 if TYPE_CHECKING:
+    from mandamus.aliases import create_agent, create_tool, define_agent, define_tool, register_rule, resume_from_checkpoint, verify_chain
     from mandamus.core.verdicts import allow, deny, escalate
     from mandamus.drivers.policy_python import rule
     from mandamus.runtime.context import Ctx
@@ -29,13 +30,17 @@ _LATER = {
     "deny": "mandamus.core.verdicts",
     "escalate": "mandamus.core.verdicts",
     "rule": "mandamus.drivers.policy_python",
+    **dict.fromkeys(
+        ("create_agent", "create_tool", "define_agent", "define_tool", "register_rule", "resume_from_checkpoint", "verify_chain"), "mandamus.aliases"
+    ),
 }
 
 __version__ = "0.1.0"
 __all__ = [
     "Absent", "Agent", "Annotate", "Block", "Budget", "Conflict", "Ctx", "EngineFault", "Found", "MandamusError", "Misuse", "Money", "NotDone",
-    "Pass", "Plugin", "ProofError", "Receipt", "Refused", "Retry", "RunRefused", "RunResult", "Tool", "Unclear", "allow", "deny", "escalate",
-    "guardrail", "rule", "tool",
+    "Pass", "Plugin", "ProofError", "Receipt", "Refused", "Retry", "RunRefused", "RunResult", "Tool", "Unclear", "allow", "create_agent",
+    "create_tool", "define_agent", "define_tool", "deny", "escalate", "guardrail", "register_rule", "resume_from_checkpoint", "rule", "tool",
+    "verify_chain",
 ]  # fmt: skip
 
 

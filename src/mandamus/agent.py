@@ -5,31 +5,36 @@ Importing this module loads no driver, no HTTP client and no engine; they come w
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import inspect
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Struct
 
-from mandamus.core.data import AnnexIII, Basis, NoSubject, Public, Retention
-from mandamus.core.definition import AgentSpec, ToolSpec, pinned
+from mandamus import _legal
+from mandamus.core.data import AnnexIII, Basis, Retention
+from mandamus.core.definition import AgentSpec
 from mandamus.core.money import Money
-from mandamus.core.records import AnyRecord, BudgetLimits, decode
-from mandamus.core.schema import closed_schema
-from mandamus.errors import Misuse, RunRefused
+from mandamus.core.records import FACTS, AnyRecord, BudgetLimits, decode
+from mandamus.errors import Misuse, ProofError, RunRefused
+from mandamus.result import ActionView, Evidence, RunResult, T, WaitingFor, refused, result_of
 from mandamus.tool import Tool, milliseconds, source_digest
 
 if TYPE_CHECKING:
+    from mandamus.core.duties import Reason
+    from mandamus.core.records import RunOpened
+    from mandamus.manifest import Loaded
     from mandamus.runtime.env import Bound, Env, Guard
     from mandamus.runtime.replay import ReplayReport
     from mandamus.runtime.session import Session
 
-T = TypeVar("T")
+Point = Literal["before_turn", "input", "tool_result", "output", "after_turn"]
+POINTS = get_args(Point)
 
 
 class Budget(Struct, frozen=True, kw_only=True):
@@ -43,9 +48,12 @@ class Budget(Struct, frozen=True, kw_only=True):
     wall: str | None = None
 
     def limits(self) -> BudgetLimits:
-        for name in ("turns", "retries", "denials"):
-            if getattr(self, name) < (0 if name == "retries" else 1):
-                raise Misuse(f"budget: {name} is too small", code="MDM-0216", found=str(getattr(self, name)))
+        for name, least in (("turns", 1), ("tokens", 1), ("calls", 0), ("retries", 0), ("denials", 1)):
+            value = getattr(self, name)
+            if value is None and name in ("tokens", "calls"):
+                continue
+            if type(value) is not int or value < least:
+                raise Misuse(f"budget: {name}", code="MDM-0216", expected=f"a whole number, {least} or more", found=repr(value)[:40])
         return BudgetLimits(
             calls=UNSET if self.calls is None else self.calls, denials=self.denials, retries=self.retries,
             tokens=UNSET if self.tokens is None else self.tokens, turns=self.turns,
@@ -63,92 +71,26 @@ class Plugin(Struct, frozen=True, kw_only=True):
     guardrails: tuple[Any, ...] = ()
 
     def digest(self) -> str:
-        parts = [t.pin for t in self.tools] + [str(p) for p in self.policies if not callable(p)] + [g.source for g in self.guardrails]
+        """Of everything it adds: pins, rules and guardrails, by their text or their source."""
+        parts = [t.pin for t in self.tools] + [g.source for g in self.guardrails]
+        parts += [getattr(p, "source_digest", "") or (p.digest() if hasattr(p, "digest") else repr(p)) for p in self.policies]
         return hashlib.sha256("\n".join([self.name, self.version, *parts]).encode()).hexdigest()
 
 
-class ActionView(Struct, frozen=True):
-    """One action of a run, as it stands."""
-
-    id: str
-    tool: str
-    state: str
-    code: str = ""
-
-
-class WaitingFor(Struct, frozen=True):
-    """An open request to people. `needed` votes are missing; `digest` is what a vote is for."""
-
-    id: str
-    action: str
-    about: str
-    chain: str
-    needed: int
-    digest: str
-    until: int
-    expires: int
-
-
-class Evidence:
-    """`result.evidence_bundle`: the signed bundle of a run, made when it is asked for."""
-
-    def __init__(self, uri: str, run: str) -> None:
-        self.uri, self.run_id = uri, run
-
-    def __repr__(self) -> str:
-        return f"Evidence({self.run_id})"
-
-    async def read(self) -> bytes:
-        """The bundle's bytes. Raises ProofError when the stored chain does not hold."""
-        from mandamus import wiring
-        from mandamus.runtime.evidence import build
-
-        env = await wiring.open_env(self.uri)
-        try:
-            return await build(env, self.run_id, {}, "")
-        finally:
-            await wiring.close_env(env)
-
-    async def write(self, path: str | Path) -> Path:
-        target = Path(path)
-        target.write_bytes(await self.read())
-        return target
-
-    @property
-    def signature(self) -> str:
-        """The DSSE envelope's signature, base64."""
-        raw = asyncio.run(self.read())
-        from mandamus.core.canonical import accept
-
-        envelope: Any = accept(raw.split(b"\n")[1])
-        return str(envelope["signatures"][0]["sig"])
-
-
-class RunResult(Struct, Generic[T], frozen=True):
-    """`state`: completed suspended failed cancelled halted refused. `checkpoint_id` = run@seq, for `resume` from any process."""
-
-    run_id: str
-    output: T | None
-    state: str
-    checkpoint_id: str
-    evidence_bundle: Evidence
-    tokens_used: int
-    waiting: tuple[WaitingFor, ...]
-    actions: tuple[ActionView, ...]
-    thread: str
-    cause: str = ""
-
-
-def guardrail(point: str, *, name: str = "") -> Callable[[Callable[..., Any]], Guard]:
+def guardrail(point: Point, *, name: str = "") -> Callable[[Callable[..., Any]], Guard]:
     """`@guardrail("input") def f(view, model=None) -> Pass() | Annotate(...) | Block(reason)`."""
     from mandamus.runtime.env import Guard
 
-    points = ("before_turn", "input", "tool_result", "output", "after_turn")
-    if point not in points:
-        raise Misuse(f"guardrail point {point!r}", code="MDM-0217", expected=" ".join(points))
+    if point not in POINTS:
+        raise Misuse(f"guardrail point {str(point)[:40]!r}", code="MDM-0217", expected=" ".join(POINTS), fix=_legal.near(point, POINTS))
 
     def make(fn: Callable[..., Any]) -> Guard:
-        return Guard(name or fn.__name__, point, fn, source_digest(fn), "model" in inspect.signature(fn).parameters)
+        if inspect.isclass(fn) or not hasattr(fn, "__call__"):  # noqa: B004 - typed code never comes here
+            raise Misuse("a guardrail is a function", code="MDM-0217", found=type(fn).__name__, fix=f'@guardrail("{point}") above a def f(view)')
+        names = list(inspect.signature(fn).parameters)
+        if not names or set(names[1:]) - {"model"}:
+            raise Misuse("a guardrail takes view, and model when it asks for one", code="MDM-0217", found=", ".join(names)[:80], fix="def f(view, model=None)")
+        return Guard(name or fn.__name__, point, fn, source_digest(fn), "model" in names)
 
     return make
 
@@ -158,28 +100,39 @@ class Agent(Generic[T]):
 
     def __init__(
         self, *, name: str, model: Any, tools: Sequence[Tool] = (), instructions: str = "", purpose: str = "", lawful_basis: Basis | None = None,
-        annex_iii: AnnexIII = "none", art22_decision: bool = False, output: Any = str, policies: Sequence[Any] = (), guardrails: Sequence[Any] = (),
-        plugins: Sequence[Plugin] = (), budget: Budget | None = None, deps: str = "", roles: Sequence[str] = (), retentions: Sequence[Retention] = (),
-        oversight: str = "", environment: str = "", timezone: str = "UTC", handoffs: Sequence[Agent[Any]] = (), window: int = 128_000,
-        max_output: int = 4096, timeout: str = "120s", stream: bool = False, profile: str = "none", default: str = "deny", manifest: str = "",
+        annex_iii: AnnexIII = "none", art22_decision: bool = False, output: type[T] = str,  # type: ignore[assignment]
+        policies: Sequence[Any] = (), guardrails: Sequence[Guard] = (), plugins: Sequence[Plugin] = (), budget: Budget | None = None,
+        deps: str = "", roles: Sequence[str] = (), retentions: Sequence[Retention] = (), oversight: str = "", environment: str = "",
+        timezone: str = "UTC", handoffs: Sequence[Agent[Any]] = (), window: int = 128_000, max_output: int = 4096, timeout: str = "120s",
+        stream: bool = False, profile: str = "none", default: str = "deny", manifest: str = "",
     ) -> None:  # fmt: skip
-        every = [*tools, *(t for p in plugins for t in p.tools), *(_handoff_tool(a) for a in handoffs)]
-        _unique(name, every)
-        self.tools: dict[str, Tool] = {t.name: t for t in every}
-        self.guards = (*guardrails, *(g for p in plugins for g in p.guardrails))
-        self.policies = (*policies, *(x for p in plugins for x in p.policies))
+        plugins = _legal.some("plugins", plugins, Plugin, 'plugins=[Plugin(name="…", version="…")]')
+        handoffs = _legal.some("handoffs", handoffs, Agent, "handoffs=[another_agent]")
+        own = _legal.some("tools", tools, object, "tools=[your_tool]")
+        every = [*own, *(t for p in plugins for t in p.tools), *(_legal.handoff_tool(a) for a in handoffs)]
+        _legal.unique(_legal.name(name), every)
+        _legal.texts(instructions=instructions, purpose=purpose, oversight=oversight, environment=environment, manifest=manifest)
+        self.tools = MappingProxyType({t.name: t for t in every})
+        self.guards = _guards((*_legal.some("guardrails", guardrails, object, "guardrails=[your_guardrail]"), *(g for p in plugins for g in p.guardrails)))
+        self.policies = _legal.policies((*_legal.policies(policies), *(x for p in plugins for x in p.policies)))
         self.children = {a.spec.name: a for a in handoffs}
-        self.model, self.output, self.deps, self.manifest, self.default = model, output, deps, manifest, default
-        self.max_output, self.timeout_ms, self.stream = max_output, milliseconds(timeout, "timeout"), stream
+        self.model, self.output, self.deps, self.manifest = _legal.model(model), output, _legal.factory(deps), manifest
+        self.default = _legal.word("default", default, ("deny", "allow"))
+        self.max_output, self.timeout_ms = _legal.whole("max_output", max_output), milliseconds(timeout, "agent: timeout")
+        self.stream = _legal.flag("stream", stream)
         self.subscribers: list[tuple[Callable[[AnyRecord], Any], frozenset[str] | None]] = []
         self.spec = AgentSpec(
-            name=_name(name), purpose=purpose, lawful_basis=lawful_basis, annex_iii=annex_iii, art22_decision=art22_decision,
-            model=model if isinstance(model, str) else f"driver:{type(model).__name__}", instructions=instructions,
-            tools=tuple(t.spec for t in every), output_schema={} if output is str else closed_schema(output), budget=(budget or Budget()).limits(),
+            name=name, purpose=purpose, lawful_basis=_legal.basis(lawful_basis), annex_iii=_legal.annex(annex_iii),
+            art22_decision=_legal.flag("art22_decision", art22_decision), model=_named(model), instructions=instructions,
+            tools=tuple(t.spec for t in every), output_schema=_legal.output(output), budget=_budget(budget).limits(),
             guardrails=tuple((g.point, g.name, g.source) for g in self.guards), plugins=tuple((p.name, p.version, p.digest()) for p in plugins),
-            roles=tuple(roles), retentions=tuple(retentions), oversight=oversight, environment=environment, timezone=_zone(timezone), window=window,
-            profile=profile,  # type: ignore[arg-type]
+            roles=_legal.some("roles", roles, str, 'roles=["treasury"]'), retentions=_legal.retentions(retentions), oversight=oversight,
+            environment=environment, timezone=_legal.zone(timezone), window=_legal.whole("window", window),
+            profile=_legal.word("profile", profile, ("none", "gdpr", "ai_act")),
         )  # fmt: skip
+        if max_output >= window:
+            raise Misuse("agent: max_output leaves no room in the window", code="MDM-0224", expected=f"less than {window}", found=str(max_output))
+        self._loaded: Loaded | None = None
         self._bound: Bound | None = None
         self._frozen = True
 
@@ -188,15 +141,40 @@ class Agent(Generic[T]):
             raise Misuse(f"an agent is frozen: {name!r} cannot be set", code="MDM-0218", fix="make another Agent(...)")
         object.__setattr__(self, name, value)
 
+    def __delattr__(self, name: str) -> None:
+        self.__setattr__(name, None)
+
     def __repr__(self) -> str:
         return f"Agent({self.spec.name}, tools={list(self.tools)})"
 
     @classmethod
     def load(cls, path: str | Path) -> Agent[Any]:
         """From agent.yaml. Raises Misuse with file:line:col for everything that is not as its schema says."""
-        from mandamus.manifest import load
+        return cls._load(Path(path), ())
 
-        return load(path)
+    @classmethod
+    def _load(cls, path: Path, above: tuple[Path, ...]) -> Agent[Any]:
+        from mandamus import manifest
+
+        loaded = manifest.read(path)
+        if path.resolve() in above:
+            raise Misuse("an agent hands off to itself", code="MDM-0760", where=loaded.where("handoffs"), fix="take that handoff out")
+        given = manifest.parts(loaded)
+        below = [cls._load(loaded.folder / x, (*above, path.resolve())) if isinstance(x, str) else x for x in given.pop("handoffs")]
+        try:
+            budget = Budget(**msgspec.structs.asdict(loaded.manifest.budget))
+            agent: Agent[Any] = cls(**given, budget=budget, handoffs=below, manifest=loaded.digest)
+        except Misuse as error:
+            raise _at(error, str(path)) from None
+        object.__setattr__(agent, "_loaded", loaded)
+        return agent
+
+    async def bindings(self) -> dict[str, Any]:
+        """What to write into agent.yaml so that it names exactly these tools, instructions and policies."""
+        from mandamus import manifest, wiring
+
+        bound = self._bound or await wiring.bind(self)
+        return manifest.bindings(self.spec, bound.book.digest)
 
     # -- running -------------------------------------------------------------------------------------------------------------
     async def run(
@@ -206,34 +184,39 @@ class Agent(Generic[T]):
         """Open a run and carry it as far as it goes now. Raises RunRefused (all reasons) before anything is opened."""
         from mandamus.runtime import drive, recover
 
+        who = _legal.user(user)
+        _legal.texts(prompt=prompt)
         async with _Env(ledger, tenant) as env:
             bound = await self._start(env)
             session = await recover.open_run(
-                env, _until(bound, deadline), prompt, run_id=run_id or "", user=_user(user), **await _thread(env, thread)
+                env, _until(bound, deadline), prompt, run_id=run_id or "", user=who, **await _thread(env, thread)
             )
             if thread:
                 await recover.recall(session)
-            return await self._drive(session, drive.drive)
+            return await self._drive(session, drive.drive, env is ledger)
 
     def run_sync(self, prompt: str, **options: Any) -> RunResult[T]:
         """`run`, for code without an event loop."""
+        import asyncio  # a definition needs no event loop, and it is a third of the import
+
         return asyncio.run(self.run(prompt, **options))
 
     async def resume(self, checkpoint_id: str, approvals: Sequence[Any] = (), *, ledger: Any = None, tenant: str = "default") -> RunResult[T]:
         """Take a run over and carry it on, from any process. `approvals` are signed votes; bare names raise Misuse.
 
-        Raises Conflict, with nothing written, while another process holds the run.
+        Raises RunRefused, with the run where it was, when the agent may not run today; Conflict while another process holds the run
+        (votes that were given are in its mailbox then, and count).
         """
         from mandamus.runtime import drive, recover
 
-        run = checkpoint_id.partition("@")[0]
-        votes = [_vote(v) for v in approvals]
+        votes = [_legal.vote(v) for v in approvals]
         async with _Env(ledger, tenant) as env:
-            bound = await self._start(env, resumes=run)
+            run, opened = await _checkpoint(env, checkpoint_id, self.spec.name)
+            bound = await self._start(env, run, checkpoint_id, opened)
             for vote in votes:
                 await env.ledger.send(run, vote)
             session = await recover.take_over(env, bound, run)
-            return await self._drive(session, drive.drive)
+            return await self._drive(session, drive.drive, env is ledger)
 
     async def fork(
         self, run_id: str, at: int, *, model: Any = None, policies: Sequence[Any] | None = None, input: str | None = None, ledger: Any = None, tenant: str = "default",
@@ -248,7 +231,7 @@ class Agent(Generic[T]):
         async with _Env(ledger, tenant) as env:
             bound = await agent._start(env)
             session = await fork.fork_run(env, bound, run_id, at, input=input)
-            return await agent._drive(session, drive.drive)
+            return await agent._drive(session, drive.drive, env is ledger)
 
     async def replay(self, run_id: str, *, ledger: Any = None) -> ReplayReport:
         """Recompute a stored run from its recorded answers and say where it diverges. Nothing is executed, nothing written."""
@@ -261,7 +244,7 @@ class Agent(Generic[T]):
     def _like(self, model: Any, policies: Sequence[Any] | None) -> Agent[T]:
         """This agent with another model or other policies."""
         other: Agent[T] = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, _bound=None)
+        other.__dict__.update(self.__dict__, _bound=None, _loaded=None, manifest="")  # no longer what agent.yaml describes
         if model is not None:
             named = model if isinstance(model, str) else f"driver:{type(model).__name__}"
             other.__dict__.update(model=model, spec=msgspec.structs.replace(self.spec, model=named))
@@ -270,65 +253,63 @@ class Agent(Generic[T]):
         return other
 
     async def events(self, run_id: str, after: int = -1, types: Sequence[str] = (), *, ledger: Any = None) -> AsyncIterator[AnyRecord]:
-        """Frozen records of a run, as committed, in order."""
+        """Frozen records of a run, as committed, in order; those behind event `after`. Raises Misuse for a run or a type that is not."""
+        wanted = _types(types)
         async with _Env(ledger, "default") as env:
+            if await env.ledger.head(run_id) is None:
+                raise Misuse(f"there is no run {run_id[:60]!r}", code="MDM-0250", fix="mandamus runs")
             async for raw in env.ledger.read(run_id, after):
                 record = decode(raw)
-                if not types or record.type in types:
+                if not wanted or record.type in wanted:
                     yield record
 
     def subscribe(self, fn: Callable[[AnyRecord], Any], types: Sequence[str] = ()) -> None:
         """Call `fn` with each record after its commit, in order, in a task of its own. A subscriber that fails never touches the run."""
-        self.subscribers.append((fn, frozenset(types) or None))
+        if not callable(fn):
+            raise Misuse("subscribe takes a function of one record", code="MDM-0229", found=type(fn).__name__)
+        self.subscribers.append((fn, _types(types) or None))
 
-    async def _start(self, env: Env, resumes: str = "") -> Bound:
+    async def _start(self, env: Env, resumes: str = "", checkpoint: str = "", opened: RunOpened | None = None) -> Bound:
         from mandamus import wiring
+        from mandamus.core import duties
         from mandamus.runtime import start
 
         bound = self._bound or await wiring.bind(self)
         self._bound = bound
-        await start.may_start(env, bound, resumes)
-        start.say_once(env, self)
+        author, drifted = self._identity(env, bound)
+        try:
+            await start.may_start(env, bound, resumes, also=(*drifted, *duties.changed(self.spec, opened)), author=author)
+        except RunRefused as error:
+            raise refused(error, env.uri, resumes, checkpoint) from None
+        start.say_once(env, self, author)
         return bound
 
-    async def _drive(self, session: Session, drive: Callable[[Session], Any]) -> RunResult[T]:
+    def _identity(self, env: Env, bound: Bound) -> tuple[str, tuple[Reason, ...]]:
+        """(who signed agent.yaml, what of it is not true), of this agent and of those below it."""
+        author: str = ""
+        drifted: tuple[Reason, ...] = ()
+        if self._loaded is not None:
+            author, drifted = _identity(self._loaded, env, self.spec, bound.book.digest)
+            env.home.keep_manifest(self._loaded.digest, self._loaded.text)
+        for name, child in self.children.items():
+            signed, more = child._identity(env, bound.children[name])
+            author, drifted = author if signed else "", (*drifted, *more)
+        return author, drifted
+
+    async def _drive(self, session: Session, drive: Callable[[Session], Any], keep: bool = False) -> RunResult[T]:
         from mandamus.runtime import recover, start
 
         bus = start.Bus(self.subscribers)
         session.subscribers.append(bus.publish)
         try:
             await drive(session)
-            return await result_of(session, self)
+            return await result_of(session, keep)
         finally:
             await bus.close()
             await recover.give_back(session)
 
 
-# -- results -----------------------------------------------------------------------------------------------------------------
-async def result_of(s: Session, agent: Agent[T]) -> RunResult[T]:
-    from mandamus.core.run import ripe
-    from mandamus.runtime.ask import typed_output
-
-    run = s.run
-    output = None
-    if run.end == "completed" and run.answer >= 0:
-        reply = await s.value(run.answer, "reply")
-        output = typed_output(s, reply["text"])[0]
-    state = {"sealed": run.end, "running": "suspended"}.get(run.life, run.life)
-    waiting = tuple(
-        WaitingFor(
-            a.request.id, f"{run.id}/{a.id}", a.request.about, a.request.chain,
-            a.request.quorum - len({v.principal for v in a.request.votes}), a.request.digest, a.request.until, a.request.expires,
-        )
-        for a in run.open_actions
-        if a.request and not ripe(a.request)
-    )  # fmt: skip
-    return RunResult(
-        run.id, output, state, f"{run.id}@{run.seq}", Evidence(s.env.uri, run.id), run.spent.input + run.spent.output, waiting,
-        tuple(ActionView(a.id, a.tool, a.state, a.code) for a in run.actions.values()), run.id, run.cause or run.code,
-    )  # fmt: skip
-
-
+# -- one call ----------------------------------------------------------------------------------------------------------------
 class _Env:
     """The environment of one call: opened here and closed here, or an open one that the caller keeps."""
 
@@ -361,16 +342,6 @@ def _until(bound: Bound, deadline: str | None) -> Bound:
     return replace(bound, spec=msgspec.structs.replace(bound.spec, budget=limits))
 
 
-def _user(user: Any) -> Any:
-    from mandamus.core.records import User
-
-    if user is None or isinstance(user, User):
-        return user
-    if isinstance(user, str):
-        return User(principal=user)
-    return User(principal=user["principal"], roles=tuple(user.get("roles", ())))
-
-
 async def _thread(env: Env, thread: str | None) -> dict[str, Any]:
     """The run that the new one continues: its history, by reference."""
     from mandamus.core.records import Parent
@@ -383,59 +354,67 @@ async def _thread(env: Env, thread: str | None) -> dict[str, Any]:
     return {"parent": Parent(hash=head.hash, kind="thread", run=thread, seq=head.seq)}
 
 
-def _vote(vote: Any) -> bytes:
-    if isinstance(vote, bytes):
-        return vote
-    raise Misuse(
-        f"an approval is a signed vote, not {type(vote).__name__}", code="MDM-0252", why="a name or an e-mail address is no evidence that a person agreed",
-        fix="mandamus approve ID --key FILE, or approvals=[sign_vote(...)]",
-    )  # fmt: skip
+async def _checkpoint(env: Env, checkpoint_id: str, agent: str) -> tuple[str, RunOpened]:
+    """The run that a checkpoint id names and its genesis. Raises Misuse: no such run, another agent's, or newer than this ledger."""
+    from mandamus.core.records import RunOpened
+
+    run, _, seq = str(checkpoint_id).partition("@")
+    head = await env.ledger.head(run)
+    if head is None:
+        raise Misuse(f"there is no run {run[:60]!r}", code="MDM-0250", fix="mandamus runs")
+    if seq and not (seq.isascii() and seq.isdecimal() and len(seq) < 16):
+        raise Misuse("this is no checkpoint id", code="MDM-0253", expected="RUN@SEQ, as RunResult.checkpoint_id", found=checkpoint_id[:60])
+    if seq and int(seq) > head.seq:
+        why = "it is an older copy: what happened after it is not known here"
+        raise Misuse(f"this ledger knows run {run} only up to event {head.seq}", code="MDM-0253", expected=f"event {seq}", why=why)
+    first = [decode(raw) async for raw in env.ledger.read(run, upto=0)]
+    if not first or not isinstance(first[0].fact, RunOpened):
+        raise ProofError("a run begins with RunOpened", code="MDM-0641", where=f"run {run} (event 0)")
+    if first[0].fact.agent != agent:
+        raise Misuse(f"run {run} belongs to another agent", code="MDM-0253", expected=first[0].fact.agent, found=agent, fix="resume it with its own agent")
+    return run, first[0].fact
+
+
+def _identity(loaded: Loaded, env: Env, spec: AgentSpec, policy: str) -> tuple[str, tuple[Reason, ...]]:
+    from mandamus.core.duties import refusal
+    from mandamus.manifest import check_manifest, drift
+
+    drifted = drift(loaded, spec, policy)
+    try:
+        return check_manifest(loaded, env.trust()), drifted
+    except ProofError as error:
+        return "", (*drifted, refusal("manifest_unsigned", f"{error.diagnosis.where}: {error.diagnosis.what}", error.diagnosis.fix or "sign it again"))
+
+
+def _types(types: Sequence[str]) -> frozenset[str]:
+    for one in (types,) if isinstance(types, str) else types:
+        if one not in FACTS:
+            raise Misuse(f"there is no event type {str(one)[:40]!r}", code="MDM-0229", fix=_legal.near(one, tuple(FACTS)))
+    return frozenset((types,) if isinstance(types, str) else types)
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------------
-def _name(name: str) -> str:
-    if not name.strip() or len(name) > 100 or not name.isprintable():
-        raise Misuse("agent: name", code="MDM-0219", expected="1 to 100 printable characters", found=repr(name[:40]))
-    return name
+def _guards(values: Sequence[Any]) -> tuple[Guard, ...]:
+    for g in values:
+        if getattr(g, "point", "") not in POINTS:
+            raise Misuse(f"agent: {type(g).__name__} is no guardrail", code="MDM-0217", fix='put @guardrail("input") above it')
+    return tuple(values)
 
 
-def _zone(name: str) -> str:
-    import zoneinfo
-
-    try:
-        zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
-        raise Misuse(f"timezone {name!r} is not known", code="MDM-0220", fix='timezone="Europe/Berlin"') from None
-    return name
+def _budget(budget: Any) -> Budget:
+    if budget is not None and not isinstance(budget, Budget):
+        raise Misuse("agent: budget", code="MDM-0216", expected="Budget(turns=20, …)", found=type(budget).__name__)
+    return budget or Budget()
 
 
-def _unique(agent: str, tools: Sequence[Tool]) -> None:
-    seen: set[str] = set()
-    for t in tools:
-        if not isinstance(t, Tool):
-            raise Misuse(f"agent {agent!r}: {t!r} is no tool", code="MDM-0221", fix="put @tool(safety=…, data=…) above it, or Tool.of(fn, …)")
-        if t.name.lower() in seen:
-            raise Misuse(f"agent {agent!r}: two tools are called {t.name!r}", code="MDM-0222", why="the second would shadow the first")
-        seen.add(t.name.lower())
+def _named(model: Any) -> str:
+    return model if isinstance(model, str) else f"driver:{type(model).__name__}"
 
 
-def _handoff_tool(child: Agent[Any]) -> Tool:
-    """The tool by which a model hands a task to another agent: keyed by the operation id, which is the child's run id."""
-    arguments = msgspec.defstruct("handoff_arguments", [("task", str)], frozen=True, forbid_unknown_fields=True)
-    label = "handoff_" + "".join(c if c.isalnum() else "_" for c in child.spec.name)
-    data = Public() if not child.spec.tools else _widest(child.spec.tools)
-    spec = ToolSpec(
-        name=label[:64], description=f"Hand a task to the agent {child.spec.name}: {child.spec.purpose}", safety="write", effect="keyed", data=data,
-        input_schema=closed_schema(arguments), output_schema={"type": "string"}, agent=child.spec.name, timeout_ms=3_600_000, source=child.spec.digest(),
-    )  # fmt: skip
-    return Tool(pinned(spec), lambda: None, arguments, str, False, agent=child)
+def _at(error: Misuse, where: str) -> Misuse:
+    """The same refusal, with the file when it names no place of its own."""
+    d = error.diagnosis
+    return error if d.where else Misuse(d.what, code=d.code, where=where, expected=d.expected, found=d.found, why=d.why, fix=d.fix)
 
 
-def _widest(tools: Sequence[ToolSpec]) -> Any:
-    from mandamus.core.data import ORDER, Business, name_of
-
-    widest = max((t.data for t in tools), key=lambda d: ORDER.index(name_of(d)))
-    return widest if not hasattr(widest, "subject") else Business(retention=widest.retention, subject=NoSubject("the child's own tools name theirs"))
-
-
-__all__ = ["Agent", "Budget", "Money", "Plugin", "RunRefused", "RunResult", "guardrail"]
+__all__ = ["ActionView", "Agent", "Budget", "Evidence", "Money", "Plugin", "RunRefused", "RunResult", "WaitingFor", "guardrail"]

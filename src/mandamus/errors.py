@@ -64,7 +64,12 @@ class Refused(MandamusError):
 
 
 class RunRefused(Refused):
-    """The run may not start. `reasons` holds every reason at once, each with its code, articles and fix (COMPLIANCE, section 3)."""
+    """The run may not start. `reasons` holds every reason at once, each with its code, articles and fix (COMPLIANCE, section 3).
+
+    `result` is the RunResult of state "refused", when a run was asked for through an Agent.
+    """
+
+    result: Any = None
 
     default_code = "MDM-0310"
 

@@ -21,7 +21,6 @@ from mandamus.core.data import DataClass, SubjectRef, name_of
 from mandamus.core.definition import CONSEQUENTIAL, Effect, RetryRule, Safety, ToolSpec, pinned
 from mandamus.core.money import Money
 from mandamus.core.schema import closed_schema
-from mandamus.core.strict import did_you_mean
 from mandamus.errors import Misuse
 
 SAFETIES = typing.get_args(Safety)
@@ -118,8 +117,11 @@ class Tool:
 
     def validate(self, args: dict[str, Any]) -> tuple[dict[str, Any], Struct]:
         """(arguments as plain JSON, arguments as values). Raises msgspec.ValidationError, which names the field."""
-        value = msgspec.convert(args, self.arguments, strict=True)
+        value = self.values(args)
         return msgspec.to_builtins(value), value
+
+    def values(self, args: dict[str, Any]) -> Struct:
+        return msgspec.convert(args, self.arguments, strict=True)
 
 
 def tool(
@@ -276,9 +278,9 @@ def _legal(label: str, safety: str, effect: str, data: Any, arguments: type[Stru
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", label):
         raise Misuse(f"{where}: a name is 1 to 64 letters, digits, _ and -", code="MDM-0215", fix='name="…" in @tool(...)')
     if safety not in SAFETIES:
-        raise Misuse(f"{where}: safety", code="MDM-0201", expected=" ".join(SAFETIES), found=repr(safety), fix=did_you_mean(str(safety), SAFETIES))
+        raise Misuse(f"{where}: safety", code="MDM-0201", expected=" ".join(SAFETIES), found=repr(safety)[:40])
     if effect not in EFFECTS:
-        raise Misuse(f"{where}: effect", code="MDM-0202", expected=" ".join(EFFECTS), found=repr(effect), fix=did_you_mean(str(effect), EFFECTS))
+        raise Misuse(f"{where}: effect", code="MDM-0202", expected=" ".join(EFFECTS), found=repr(effect)[:40])
     if not isinstance(data, DataClass):
         fix = 'data=Business(subject=none("…"), retention="standard")'
         raise Misuse(f"{where}: data", code="MDM-0203", expected="a class of mandamus.data", found=type(data).__name__, fix=fix)

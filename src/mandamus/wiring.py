@@ -77,6 +77,7 @@ class Home:
         self._keys: dict[str, Any] = {}
         self._trust: tuple[int, Trust] | None = None
         self.policies: dict[str, dict[str, str]] = {}
+        self.manifests: dict[str, str] = {}
         self._memory = ""
 
     def keep_policy(self, digest: str, texts: dict[str, str]) -> None:
@@ -89,6 +90,20 @@ class Home:
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(canon(texts))
+
+    def keep_manifest(self, digest: str, text: str) -> None:
+        """So does the text of agent.yaml, as it was when a run began."""
+        self.manifests[digest] = text
+        if self.folder:
+            path = self.folder / "manifests" / f"{digest}.yaml"
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8", newline="")
+
+    def manifest(self, digest: str) -> str:
+        """The text of a digest, or "" when it is not here."""
+        path = self.folder / "manifests" / f"{digest}.yaml" if self.folder and digest else None
+        return self.manifests.get(digest) or (path.read_bytes().decode("utf-8") if path and path.exists() else "")
 
     @property
     def trust_file(self) -> Path | None:

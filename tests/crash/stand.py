@@ -25,8 +25,8 @@ OWN = Confidential(subject=none("own account"), retention="books")
 PLAIN = Business(subject=none("test data"), retention="standard")
 PAY = {"id": "pay", "permit": {"safety": "financial"}}
 TWO = {"id": "two", "dualApproval": {"over": "10.00 USD", "quorum": 2}}
-LARGE = {"amount": "50000.00", "currency": "USD"}
-SMALL = {"amount": "5.00", "currency": "USD"}
+LARGE = {"amount": "5000000", "currency": "USD"}
+SMALL = {"amount": "500", "currency": "USD"}
 
 
 def pay_tool(effect: str = "keyed", deed: Callable[[Ctx], Any] | None = None, **contract: Any) -> Any:

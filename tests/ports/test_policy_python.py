@@ -96,7 +96,7 @@ def test_a_plain_escalate_asks_the_default_chain() -> None:
         Exception(),
         Verdict(verdict="deny", asks=(Ask(chain="c", quorum=1),)),
     ],
-    ids=str,
+    ids=lambda v: type(v).__name__,
 )
 def test_any_other_answer_is_an_error(answer: Any) -> None:
     judgement = judged(PythonRules.of([fixed("allow", "a"), fixed(answer, "x")]), facts())

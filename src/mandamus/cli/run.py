@@ -92,20 +92,20 @@ async def _run(cli: Cli, reference: str, prompt: str, follow: bool, **options: A
             if options["thread"]:
                 options["thread"] = await _id(env, options["thread"])
             _follow(cli, agent, follow)
-            with leaving(cli, env) as left:
+            with leaving(env) as left:
                 result = await agent.run(prompt, ledger=env, **options)
-            return await _ended(cli, env, result, left)
+            return ended(cli, result, left)
 
 
 async def _resume(cli: Cli, text: str, reference: str | None, follow: bool) -> int:
     with contextlib.redirect_stdout(sys.stderr):
         async with cli.env() as env:
             run = await _id(env, text.partition("@")[0])
-            agent = await _agent_of(cli, env, run, reference)
+            agent = await agent_of(cli, env, run, reference)
             _follow(cli, agent, follow)
-            with leaving(cli, env) as left:
+            with leaving(env) as left:
                 result = await agent.resume(run, ledger=env)
-            return await _ended(cli, env, result, left)
+            return ended(cli, result, left)
 
 
 async def _id(env: Env, text: str) -> str:
@@ -114,7 +114,7 @@ async def _id(env: Env, text: str) -> str:
     return await read.run_id(env.ledger, text)
 
 
-async def _agent_of(cli: Cli, env: Env, run: str, reference: str | None) -> Agent[Any]:
+async def agent_of(cli: Cli, env: Env, run: str, reference: str | None) -> Agent[Any]:
     """The agent of a run: as named now, else where `run` found it."""
     from mandamus.cli import read
 
@@ -159,7 +159,7 @@ class Left:
 
 
 @contextlib.contextmanager
-def leaving(cli: Cli, env: Env) -> Iterator[Left]:
+def leaving(env: Env) -> Iterator[Left]:
     """First signal: nothing new is started, an open action may end. Second: out, at once."""
     left = Left()
 
@@ -184,7 +184,7 @@ def leaving(cli: Cli, env: Env) -> Iterator[Left]:
 
 
 # -- the end -----------------------------------------------------------------------------------------------------------------
-async def _ended(cli: Cli, env: Env, result: RunResult[Any], left: Left) -> int:
+def ended(cli: Cli, result: RunResult[Any], left: Left) -> int:
     code = exit_code(result)
     interrupted = bool(left.signal) and result.state == "suspended" and not result.waiting
     if interrupted:

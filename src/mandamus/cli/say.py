@@ -6,11 +6,8 @@ it could move the cursor, turn the reading direction, or look like something els
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import sys
-import unicodedata
 from collections.abc import Sequence
 from typing import Any, TextIO
 
@@ -44,12 +41,16 @@ def say(text: str = "", stream: TextIO | None = None) -> None:
 
 def as_json(value: Any) -> str:
     """One line of ASCII, keys sorted: any console and any parser takes it."""
+    import json
+
     return json.dumps(value, ensure_ascii=True, sort_keys=True)
 
 
 def hides(char: str) -> bool:
     """Control, bidi, zero-width, private and unassigned characters, line and paragraph separators, odd spaces."""
-    return unicodedata.category(char) in _HIDDEN or (char != " " and unicodedata.category(char) == "Zs")
+    from unicodedata import category
+
+    return category(char) in _HIDDEN or (char != " " and category(char) == "Zs")
 
 
 def shown(text: str) -> str:
@@ -72,12 +73,16 @@ def value_shown(value: Any) -> str:
 
 def shown_json(value: Any) -> str:
     """JSON with the same care: quotes are there already, so only what hides is escaped."""
+    import json
+
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
     return "".join(f"\\u{ord(c):04x}" if hides(c) and ord(c) < 0x10000 else _escaped(c) if hides(c) else c for c in text)
 
 
 def look_alikes(text: str) -> bool:
     """Letters of more than one script in one text: it may look like another text."""
+    import unicodedata
+
     scripts = {unicodedata.name(c, "?").split(" ")[0] for c in text if c.isalpha()}
     return len(scripts & {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE"}) > 1
 
@@ -94,6 +99,8 @@ def paint(text: str, style: str, stream: TextIO) -> str:
 
 
 def columns() -> int:
+    import shutil
+
     return shutil.get_terminal_size((100, 24)).columns
 
 

@@ -9,18 +9,23 @@ from __future__ import annotations
 # verb: (module:command, one line)
 VERBS: dict[str, tuple[str, str]] = {
     "demo": ("demo:demo", "Play a governed payment from proposal to proof, offline."),
+    "init": ("init:init", "Write a project from a template: payout, minimal."),
     "run": ("run:run", "Start an agent and carry its run as far as it goes."),
     "resume": ("run:resume", "Take a run over and carry it on."),
     "cancel": ("stop:cancel", "Ask a run to stop, by a signed request."),
     "runs": ("runs:runs", "List the runs of a ledger."),
     "show": ("runs:show", "One run: its state, whose turn it is, its events."),
     "why": ("why:why", "Why an action was allowed, refused or held."),
+    "replay": ("again:replay", "Tell a run again from its record; nothing is executed."),
+    "fork": ("again:fork", "A new run that is another one until an event, and live after it."),
+    "diff": ("again:diff", "The first divergent proposal of two runs."),
     "inbox": ("inbox:inbox", "What waits for people."),
     "approve": ("vote:approve", "Read the card of a waiting action and sign it."),
     "reject": ("vote:reject", "Sign a no to a waiting action."),
     "settle": ("vote:settle", "Say what became of an action that nobody knows about."),
     "bundle": ("bundle:bundle", "Write the signed proof of a run into a file."),
     "verify": ("bundle:verify", "Check a bundle offline, against your trust file."),
+    "certify": ("certify:certify", "Cut the power everywhere in a run of yours, and count its effects."),
     "doctor": ("doctor:doctor", "Check ledger, keys, policies and clock; each finding has its fix."),
     "help": ("helping:help_", "Explain an error code."),
     "completion": ("helping:completion", "Print the completion script of a shell."),
@@ -53,6 +58,7 @@ ALIASES: dict[str, str] = {
     "health": "doctor",
     "verify-bundle": "verify",
     "audit verify": "verify",
+    "audit replay": "replay",
     "refuse": "reject",
 }
 

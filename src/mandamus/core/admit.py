@@ -62,7 +62,12 @@ def admit(run: str, after: After | None, records: Sequence[bytes], payloads: Seq
     wanted: dict[tuple[int, str], str] = {}
     progress = False
     for raw in records:
-        header = _read(run, seq + 1, raw)
+        if len(raw) > RECORD_BYTES_MAX:
+            raise _too_large(run, seq + 1, raw)
+        try:
+            header = _header(raw)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise ProofError(f"record has no readable header: {error}", code="MDM-0601", where=_at(run, seq + 1)) from None
         if header.run != run or header.seq != seq + 1 or header.prev != (tip if seq >= 0 else _genesis(run, header, raw)):
             raise _does_not_chain(run, seq, tip, header)
         if seq >= 0 and header.epoch != epoch + (header.type == "RunOwned"):
@@ -90,21 +95,6 @@ def next_wake(stored: int | None, mail: int, at: int | None, cursor: int, now: i
     if mail <= cursor:
         return at
     return min(instant for instant in (stored, at, now) if instant is not None)
-
-
-def _read(run: str, seq: int, raw: bytes) -> _Header:
-    if len(raw) > RECORD_BYTES_MAX:
-        raise Misuse(
-            f"a record of {len(raw)} bytes is too large",
-            code="MDM-0120",
-            where=_at(run, seq),
-            expected=f"at most {RECORD_BYTES_MAX}",
-            fix="move the value into a payload, or into a blob when it exceeds 256 KiB",
-        )
-    try:
-        return _header(raw)
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise ProofError(f"record has no readable header: {error}", code="MDM-0601", where=_at(run, seq)) from None
 
 
 def _genesis(run: str, header: _Header, raw: bytes) -> str:
@@ -156,6 +146,16 @@ def _match(run: str, wanted: dict[tuple[int, str], str], payloads: Sequence[Payl
 # -- diagnoses ---------------------------------------------------------------------------------------------------------------
 def _at(run: str, seq: int) -> str:
     return f"run {run} (event {seq})"
+
+
+def _too_large(run: str, seq: int, raw: bytes) -> Misuse:
+    return Misuse(
+        f"a record of {len(raw)} bytes is too large",
+        code="MDM-0120",
+        where=_at(run, seq),
+        expected=f"at most {RECORD_BYTES_MAX}",
+        fix="move the value into a payload, or into a blob when it exceeds 256 KiB",
+    )
 
 
 def _cannot_open(run: str, records: Sequence[bytes]) -> Misuse:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mandamus.core.canonical import canon, digest
+from mandamus.core.canonical import canon, canon_own, digest
 
 
 def action_digest(*, args: str, call: str, origin: str, policy: str, run: str, expires: int | None = None, pin: str | None = None) -> str:
@@ -27,7 +27,7 @@ def action_digest(*, args: str, call: str, origin: str, policy: str, run: str, e
 
 def operation_id(*, args: str, call: str, run: str, tool: str) -> str:
     """Stable over retries and resumes; the idempotency key that the other side sees."""
-    return digest("operation", canon({"args": args, "call": call, "run": run, "tool": tool}))
+    return digest("operation", canon_own({"args": args, "call": call, "run": run, "tool": tool}))
 
 
 def ownership(*, epoch: int, nonce: str, origin: str, prev: str, run: str, worker: str) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import msgspec
@@ -37,8 +37,9 @@ class _Shape:
     def __init__(self, group: type[Struct]) -> None:
         fields = [f for f in msgspec.structs.fields(group) if f.type in _EXACT]
         self.group = group
+        self.kinds = tuple((f.name, tuple if f.type == tuple[str, ...] else f.type) for f in fields)
         self.checks = tuple((f.name, _EXACT[f.type]) for f in fields)
-        self._types = tuple(tuple if f.type == tuple[str, ...] else f.type for f in fields)
+        self._types = tuple(kind for _, kind in self.kinds)
         self._values = attrgetter(*(f.name for f in fields))
         self._ints = tuple(i for i, t in enumerate(self._types) if t is int)
         self._tuples = tuple(i for i, t in enumerate(self._types) if t is tuple)
@@ -134,9 +135,45 @@ class Envelope:
         return misfit(facts.args, contract.args, "args")
 
 
+class _AllGroups:
+    """All groups at once, for facts that are as they should be. Says no for anything else; the words are found one group at a time."""
+
+    def __init__(self) -> None:
+        shapes = (*_GROUPS, ("context.user", _USER))
+        kinds = {f"{name}.{field}": kind for name, shape in shapes for field, kind in shape.kinds}
+        self._groups = attrgetter(*(name for name, _ in shapes))
+        self._group_types = tuple(shape.group for _, shape in shapes)
+        self._values, self._types = attrgetter(*kinds), tuple(kinds.values())
+        self._ints = itemgetter(*(i for i, kind in enumerate(self._types) if kind is int))
+        self._tuples = itemgetter(*(i for i, kind in enumerate(self._types) if kind is tuple))
+
+    def fit(self, facts: FactEnvelope) -> bool:
+        if tuple(map(type, self._groups(facts))) != self._group_types:
+            return False
+        values = self._values(facts)
+        if tuple(map(type, values)) != self._types:
+            return False
+        ints = self._ints(values)
+        if min(ints) < 0 or max(ints) > INT_MAX:
+            return False
+        for texts in self._tuples(values):
+            for text in texts:
+                if type(text) is not str:
+                    return False
+        return True
+
+
+_ALL = _AllGroups()
+
+
 def _fault_of_groups(facts: FactEnvelope) -> str:
     if type(facts) is not FactEnvelope:
         return "the facts are no FactEnvelope"
+    try:
+        if _ALL.fit(facts) and (facts.amount is UNSET or _AMOUNT.fits(facts.amount)):
+            return ""
+    except AttributeError:  # a group that is missing, or of another type
+        pass
     for (name, shape), value in zip(_GROUPS, _groups(facts), strict=True):
         if not shape.fits(value):
             return _misfit(value, shape, name)

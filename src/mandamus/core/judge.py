@@ -212,7 +212,7 @@ def card(
         "action": action_digest,
         "effect": tool.description.split("\n")[0] or tool.name,
         "expires": expires,
-        "fields": [{"label": k, "value": _shown(v)} for k, v in args.items()],
+        "fields": [{"label": k, "value": _shown(args[k])} for k in _order(tool, args)],
         "locale": "en",
         "needed": needed,
         "request": request,
@@ -221,6 +221,12 @@ def card(
         "tool": tool.name,
         "v": "mandamus.card/1",
     }
+
+
+def _order(tool: ToolSpec, args: dict[str, Any]) -> list[str]:
+    """As the contract names them: the order in which a model wrote them is not recorded, and a card is made again on replay."""
+    place = {name: n for n, name in enumerate(tool.input_schema.get("properties", {}))}
+    return sorted(args, key=lambda name: (place.get(name, len(place)), name))
 
 
 def _shown(value: Any) -> Any:

@@ -13,6 +13,7 @@ from msgspec import UNSET
 
 from mandamus.core import effects as e
 from mandamus.core import records as r
+from mandamus.core.canonical import canon_own
 from mandamus.core.run import ENDED, IN_DOUBT, Action, Run, ripe, state_digest
 from mandamus.core.seal import Content, Draft
 
@@ -31,8 +32,8 @@ def due(run: Run) -> list[e.Effect]:
         return []
     if run.life in ENDED:
         return [e.Seal(ended=True)]
-    if run.actions and (actions := run.open_actions):
-        return _acting(run, actions)
+    if run.actions and (acting := _acting(run)) is not None:
+        return acting
     match run.stage:
         case "ready" | "acting":
             return [e.Prepare(turn=run.turn + 1, attempt=1)]
@@ -46,7 +47,11 @@ def due(run: Run) -> list[e.Effect]:
             raise AssertionError(run.stage)
 
 
-def _acting(run: Run, actions: list[Action]) -> list[e.Effect]:
+def _acting(run: Run) -> list[e.Effect] | None:
+    """None: every action of the turn is closed, another turn is due."""
+    actions = run.open_actions
+    if not actions:
+        return None
     out: list[e.Effect] = []
     batch: list[str] = []
     held: list[str] = []
@@ -141,7 +146,7 @@ def _prepared(run: Run, given: e.Prepared) -> list[Draft]:
             if halt := _blocked(run, given.checks, turn=given.turn):
                 return out + halt
         compiled = r.ContextCompiled(items=given.items, tokens=given.tokens, window=given.window)
-        out.append(_draft(run, compiled, Content("manifest", given.manifest), turn=given.turn))
+        out.append(_draft(run, compiled, Content("manifest", given.manifest, raw=canon_own(given.manifest)), turn=given.turn))
     out.append(_draft(run, r.ModelCalled(attempt=given.attempt, model=given.model, reserves=given.reserves), turn=given.turn))
     return out
 
@@ -167,7 +172,7 @@ def _reply(run: Run, given: e.Reply) -> list[Draft]:
         raise NotDue("reply")
     n = len(given.proposals)
     fact = r.ModelReplied(attempt=given.attempt, calls=n, model=given.model, stop=given.stop, usage=given.usage)
-    out = [_draft(run, fact, Content("reply", given.value, raw=given.raw))]
+    out = [Draft(fact, run.turn, (Content("reply", given.value, raw=given.raw),))]
     if given.checks:
         out += _checks(run, given.checks)
         if halt := _blocked(run, given.checks):
@@ -184,7 +189,7 @@ def _proposal(run: Run, p: e.Proposal, id: str, by: Any, parent: str = "", repla
         action=id, by=by, call=id, effect=p.effect, fault=p.fault or UNSET, kind=p.kind, parent=parent or UNSET, pin=p.pin or UNSET,
         repeats=UNSET if p.repeats is None else p.repeats, replaces=replaces or UNSET, safety=p.safety, tool=p.tool,
     )  # fmt: skip
-    return _draft(run, fact, Content("args", p.args, p.data, secret=p.secret, raw=p.raw))
+    return Draft(fact, run.turn, (Content("args", p.args, p.data, secret=p.secret, raw=p.raw),))
 
 
 _FATAL = {"auth": "model_auth", "bad_request": "model_request", "fault": "model_driver"}
@@ -241,8 +246,8 @@ def _waits(run: Run, given: e.Judgement) -> bool:
         if v.verdict == "escalate" and v.about == "start":
             return True
         judged.add(v.action)
-    for a in run.open_actions:
-        if a.request and a.request.about == "start" and a.id not in judged:
+    for a in run.actions.values():
+        if a.request and a.request.about == "start" and a.id not in judged and not a.closed:
             return True
     return False
 
@@ -282,7 +287,7 @@ def _judged(run: Run, action: Action, v: e.Verdict) -> Draft:
         action=v.action, asks=v.asks or UNSET, attempt=action.attempt + 1, authority=v.authority, bundle=v.bundle, code=v.code or UNSET,
         determining=v.determining, engine=v.engine, layers=v.layers, verdict=v.verdict,
     )  # fmt: skip
-    return _draft(run, fact, Content("facts", None, raw=v.facts), Content("decision", v.decision))
+    return Draft(fact, run.turn, (Content("facts", None, raw=v.facts), Content("decision", v.decision, raw=canon_own(v.decision))))
 
 
 def _start(run: Run, action: Action, v: e.Verdict) -> Draft:

@@ -349,7 +349,8 @@ def _used(run: Run, record: Record[Any], fact: r.CapabilityChecked) -> Run:
 def _doubted(run: Run, record: Record[Any], fact: r.ActionDoubted) -> Run:
     action = run.actions[fact.action]
     run = _retried(run, fact.retry_at is not UNSET)
-    return _with(run, fact.action, state="doubted", cause=fact.cause, doubts=action.doubts + 1, retry_at=fact.retry_at or 0)
+    cause = action.cause if fact.cause == "unclear" and action.cause else fact.cause  # no answer says nothing about why it is in doubt
+    return _with(run, fact.action, state="doubted", cause=cause, doubts=action.doubts + 1, retry_at=fact.retry_at or 0)
 
 
 @_on(r.ActionEnded)

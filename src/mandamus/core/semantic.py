@@ -40,13 +40,14 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     "ActionProposed": {"repeats": "position"},
     "ActionJudged": {"attempt": "attempt", "authority": "version of an account"},
     "ActionStarted": {
-        "attempt": "attempt", "child": "id", "deadline": "duration", "landing": "duration", "operation": "id: a hash over salted commitments",
-        "votes": "positions",
+        "attempt": "attempt", "child": "id", "deadline": "duration", "landing": "duration",
+        "operation": "id: a hash over salted commitments", "reserves": "movement of accounts",
     },
     "ActionDoubted": {"attempt": "attempt", "retry_at": "clock"},
-    "ActionEnded": {"attempt": "attempt", "retry_at": "clock"},
+    "ActionEnded": {"attempt": "attempt", "retry_at": "clock", "spends": "movement of accounts"},
     "ApprovalRequested": {
-        "card": "a hash over salted commitments", "digest": "a hash over salted commitments", "expires": "clock", "request": "id", "until": "clock",
+        "card": "a hash over salted commitments", "digest": "a hash over salted commitments", "expires": "clock", "request": "id",
+        "until": "clock",
     },
     "Voted": {"ballot": "a hash over ids", "clock": "clock", "mail": "position elsewhere", "request": "id"},
     "VoteWithdrawn": {"ballot": "a hash over ids", "clock": "clock", "mail": "position elsewhere"},
@@ -62,8 +63,8 @@ PRESENCE: dict[str, tuple[str, ...]] = {
     "ModelFailed": ("retry_at",), "ActionProposed": ("repeats",), "ActionStarted": ("child",), "ActionDoubted": ("retry_at",),
     "ActionEnded": ("retry_at",),
 }  # fmt: skip
-# Names of accounts hold a day, a run or the digest of a ballot; what counts is what kind of account it is.
-ACCOUNTS: dict[str, tuple[str, ...]] = {"ActionStarted": ("reserves",), "ActionEnded": ("spends",)}
+# Of these only the number counts: they are positions.
+COUNTED: dict[str, tuple[str, ...]] = {"ActionStarted": ("votes",), "ApprovalRequested": ("carries",)}
 PARTS_LEFT_OUT: dict[str, str] = {
     "ballot": "signatures over ids; what was decided stands in the fact",
     "statement": "signatures over ids",
@@ -71,6 +72,7 @@ PARTS_LEFT_OUT: dict[str, str] = {
 VALUES_LEFT_OUT: dict[str, dict[str, str]] = {
     "card": {"action": "a hash over salted commitments", "expires": "clock", "request": "id"},
     "decision": {"eval_micros": "duration"},
+    "fault": {"where": "a line of somebody's code"},
     "facts": {"action.attempt": "attempt", "clock": "clock", "context.tier": "wiring", "people.standing": "a hash over ids"},
     "manifest": {"*.1": "positions"},
     "reply": {"calls.*.id": "ids of the provider"},
@@ -101,16 +103,9 @@ def _fact(fact: Any) -> dict[str, Any]:
     for field in LEFT_OUT.get(name, ()):
         if plain.pop(field, None) is not None and field in PRESENCE.get(name, ()):
             plain[field] = True
-    for field in ACCOUNTS.get(name, ()):
-        plain[field] = [{"account": _kind(x["account"]), "amount": x["amount"]} for x in plain[field]]
+    for field in COUNTED.get(name, ()):
+        plain[field] = len(plain[field])
     return plain
-
-
-def _kind(account: str) -> str:
-    """limit/TENANT/ID/WHO/WINDOW → limit/ID; standing/DIGEST/count/WINDOW → standing/count."""
-    head, *rest = account.split("/")
-    named = {"limit": 1, "standing": 1}.get(head)
-    return f"{head}/{rest[named]}" if named is not None and len(rest) > named else head
 
 
 def _part(record: Record[Any], part: Any, values: Mapping[str, Any], digested: bool) -> dict[str, Any]:
@@ -173,7 +168,7 @@ def table() -> str:
         for field, why in LEFT_OUT.get(name, {}).items():
             kept = " (that it is there counts)" if field in PRESENCE.get(name, ()) else ""
             rows.append(f"| {name} | `{field}` | {why}{kept} |")
-        rows += [f"| {name} | names in `{field}` | the window and the ids in an account's name |" for field in ACCOUNTS.get(name, ())]
+        rows += [f"| {name} | `{field}` | positions (their number counts) |" for field in COUNTED.get(name, ())]
     rows += [f"| any, payload `{part}` | the value | {why} |" for part, why in PARTS_LEFT_OUT.items()]
     rows += [f"| any, payload `{part}` | `{path}` | {why} |" for part, paths in VALUES_LEFT_OUT.items() for path, why in paths.items()]
     rows.append(f"| CapabilityChecked, payload `value` | the value of {' and '.join(MEASURED)} | clock, random number |")

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from mandamus.core.canonical import canon
 from mandamus.core.money import exponent
 
 FOUND_MAX = 20
-_number = r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?"
+NAMED_MAX = 200
+_number = r"(?<![0-9.,])(?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})(?:\.[0-9]{1,18})?"
 _amount = re.compile(rf"(?:\b([A-Z]{{3,5}})|([€$£¥]))\s?({_number})|({_number})\s?(?:([A-Z]{{3,5}})\b|([€$£¥]))")
 _id = re.compile(r"(?<![\w./:-])(?=[\w./:-]*[0-9])[A-Za-z][\w./:-]{2,79}(?<![./:-])|(?<![\w.,-])[0-9]{6,40}(?![\w,-])")
 _plain = re.compile(_number)
@@ -27,7 +29,7 @@ def unbacked(text: str, outcomes: Iterable[Any]) -> tuple[str, ...]:
     if not named:
         return ()
     words, numbers = _carried(outcomes)
-    out = [shown for shown, number in named.items() if (number not in numbers if number else shown not in words)]
+    out = [shown for shown, number in named.items() if (number not in numbers if number else not _said(shown, words))]
     return tuple(out[:FOUND_MAX])
 
 
@@ -37,13 +39,18 @@ def candidates(text: str) -> dict[str, str]:
         return {}
     out: dict[str, str] = {}
     spans = []
-    for match in _amount.finditer(text):
+    for match in islice(_amount.finditer(text), NAMED_MAX):
         out[match[0]] = _same(match[3] or match[4])
         spans.append(match.span())
-    for match in _id.finditer(text):
+    for match in islice(_id.finditer(text), NAMED_MAX):
         if not any(a <= match.start() < b for a, b in spans):
             out[match[0]] = ""
     return out
+
+
+def _said(id: str, words: str) -> bool:
+    """As a whole word: tx-1 is not said by tx-11."""
+    return re.search(rf"(?<!\w){re.escape(id)}(?!\w)", words) is not None
 
 
 def _carried(outcomes: Iterable[Any]) -> tuple[str, set[str]]:

@@ -69,7 +69,8 @@ class MemoryLedger:
         head = old or Head(run, new.seq, new.hash, new.epoch)
         wake_at, state, tries = head.wake_at, head.state, 0 if new.progress else head.tries
         if wake is not None:
-            wake_at, state = next_wake(head.wake_at, head.mail, wake.at, wake.cursor, self._clock()), wake.state
+            unread = head.mail > wake.cursor
+            wake_at, state = next_wake(head.wake_at, head.mail, wake.at, wake.cursor, self._clock()) if unread else wake.at, wake.state
         head = structs.replace(head, seq=new.seq, hash=new.hash, epoch=new.epoch, wake_at=wake_at, state=state, tries=tries)
         store.heads[run] = head
         store.records.setdefault(run, []).extend(records)

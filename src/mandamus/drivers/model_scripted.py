@@ -68,6 +68,7 @@ class ScriptedModel:
                 _refuse(f"step {place}", "a step is text, a Step or a function of the prompt", type(step).__name__)
         self._model = model
         self._failed: dict[int, int] = {}
+        self._read: dict[int, ModelAnswer] = {}  # fixed steps are read once, as strictly as any reply
 
     async def generate(self, prompt: Prompt, settings: Settings, on_delta: Callable[[str], None] | None = None) -> ModelAnswer:
         turn = prompt.turn or sum(m.role == "assistant" for m in prompt.messages)
@@ -79,7 +80,12 @@ class ScriptedModel:
             deltas = Deltas(on_delta)
             for word in step.text.splitlines(keepends=True):
                 deltas.add(word)
-        return answer(step.text, [_raw(c, turn, n) for n, c in enumerate(step.calls)], step.stop, self._model, step.usage)
+        if turn in self._read:
+            return self._read[turn]
+        read = answer(step.text, [_raw(c, turn, n) for n, c in enumerate(step.calls)], step.stop, self._model, step.usage)
+        if not callable(self._steps[turn]):
+            self._read[turn] = read
+        return read
 
     async def close(self) -> None:
         """There is nothing to give back."""
@@ -92,6 +98,8 @@ class ScriptedModel:
         return Step(step) if isinstance(step, str) else step
 
     def _fail(self, turn: int, step: Step) -> None:
+        if not step.faults:
+            return
         attempt = self._failed.get(turn, 0)
         if attempt < len(step.faults):
             self._failed[turn] = attempt + 1

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -20,14 +20,16 @@ from mandamus.agent import Plugin
 from mandamus.core.canonical import canon
 from mandamus.core.data import Business, Confidential, none
 from mandamus.core.money import Money, exponent, minor
+from mandamus.core.verdicts import deny
 from mandamus.drivers.policy_python import rule
 from mandamus.errors import Misuse, NotDone
 from mandamus.runtime.context import Ctx
-from mandamus.tool import Retry, Tool, tool
+from mandamus.tool import Found, Retry, Tool, tool
 
 VERSION = "1"
 _LABEL = "not evidence"  # EVIDENCE, section 5: who can check a shared-key tag can also make one
 _SECRET_MIN = 32
+T = TypeVar("T")
 
 
 # -- what the kit is given -------------------------------------------------------------------------------------------------------
@@ -121,22 +123,35 @@ class Kit(Struct, frozen=True):
 
 # -- the kit ---------------------------------------------------------------------------------------------------------------------
 def kit(
-    app_id: str, agent_id: str, *, sanctions: Screener, balance: Balances | Callable[[], Any], transfer: Executor | Callable[[Order, str], Any],
-    dual_approval: Mapping[str, Money], idempotency: str = "ledger", evidence_signer: HmacEvidenceSigner | None = None, chain: str = "default",
+    app_id: str,
+    agent_id: str,
+    *,
+    sanctions: Screener,
+    balance: Balances | Callable[[], Any],
+    transfer: Executor | Callable[[Order, str], Any],
+    dual_approval: Mapping[str, Money],
+    idempotency: str = "ledger",
+    evidence_signer: HmacEvidenceSigner | None = None,
+    chain: str = "default",
     tier: str = "dev",
-) -> Kit:  # fmt: skip
+) -> Kit:
     """Tools and rules of a treasury. `dual_approval`: per currency the amount above which two people of `chain` must sign.
 
     `evidence_signer` None: the bundle is signed by the ledger's key, which is the evidence. Raises Misuse.
     """
     if idempotency != "ledger":
         raise Misuse(
-            "the treasury kit keeps no store of its own", code="MDM-0810", expected='idempotency="ledger"', found=type(idempotency).__name__,
-            why="a store beside the ledger forgets at a crash, when it is needed", fix="leave idempotency out",
-        )  # fmt: skip
+            "the treasury kit keeps no store of its own",
+            code="MDM-0810",
+            expected='idempotency="ledger"',
+            found=type(idempotency).__name__,
+            why="a store beside the ledger forgets at a crash, when it is needed",
+            fix="leave idempotency out",
+        )
     weak = _weak(sanctions, evidence_signer)
     if weak and tier != "dev":
-        raise Misuse(f"tier {tier!r}: " + "; ".join(weak), code="MDM-0812", why="a control that cannot fail is none", fix="a real screener, and no evidence_signer")
+        fix = "a real screener, and no evidence_signer"
+        raise Misuse(f"tier {tier!r}: " + "; ".join(weak), code="MDM-0812", why="a control that cannot fail is none", fix=fix)
     desk = _Desk(app_id, agent_id, sanctions, balance, transfer, evidence_signer)
     rules: list[Any] = _rules(dual_approval, chain)
     if weak:
@@ -152,8 +167,6 @@ def _weak(sanctions: Any, signer: Any) -> list[str]:
 
 @rule("treasury.dev-only", "A kit without screening or with shared-key tags serves tier dev only")
 def _dev_only(facts: Any) -> Any:
-    from mandamus.core.verdicts import deny
-
     return None if facts.context.tier == "dev" else deny("treasury kit for tier dev", halt=True)
 
 
@@ -171,7 +184,8 @@ def _threshold(currency: str, money: Money) -> str:
     """As policy counts it. A finer one is refused: rounding would move the line."""
     exact = Money(str(minor(money)), money.currency, exponent(money.currency)) if money.currency == currency else None
     if exact is None or int(money.amount) * 10**exact.decimals != int(exact.amount) * 10**money.decimals:
-        raise Misuse(f"dual_approval[{currency!r}]", code="MDM-0813", expected=f"an amount in {currency} with {exponent(currency)} decimals", found=str(money))
+        expected = f"an amount in {currency} with {exponent(currency)} decimals"
+        raise Misuse(f"dual_approval[{currency!r}]", code="MDM-0813", expected=expected, found=str(money))
     return str(exact)
 
 
@@ -181,12 +195,9 @@ class _Desk:
     def __init__(self, app_id: str, agent_id: str, sanctions: Any, balance: Any, transfer: Any, signer: HmacEvidenceSigner | None) -> None:
         self.app_id, self.agent_id, self.signer = app_id, agent_id, signer
         self.executor = transfer
-        self.screen, self.balance, self.transfer = (
-            getattr(sanctions, "screen", sanctions), getattr(balance, "get_balance", balance), getattr(transfer, "transfer", transfer)
-        )  # fmt: skip
-        for name, fn in (("sanctions", self.screen), ("balance", self.balance), ("transfer", self.transfer)):
-            if not callable(fn):
-                raise Misuse(f"treasury kit: {name}", code="MDM-0814", expected="an object of its port, or a function", found=type(fn).__name__)
+        self.screen = _port("sanctions", sanctions, "screen")
+        self.balance = _port("balance", balance, "get_balance")
+        self.transfer = _port("transfer", transfer, "transfer")
 
     def tools(self) -> tuple[Tool, ...]:
         desk = self
@@ -212,9 +223,14 @@ class _Desk:
         reconcile = _Answers(self.executor) if hasattr(self.executor, "find") else None
         effect: Literal["reconcilable", "keyed"] = "reconcilable" if reconcile else "keyed"
         pays = tool(
-            safety="financial", effect=effect, data=Confidential(subject=companies, retention="books"), retry=Retry(3, backoff_ms=200), timeout="30s",
-            reconcile=_with_forbid(reconcile), key_life=getattr(self.executor, "key_life", "24h"),
-        )  # fmt: skip
+            safety="financial",
+            effect=effect,
+            data=Confidential(subject=companies, retention="books"),
+            retry=Retry(3, backoff_ms=200),
+            timeout="30s",
+            reconcile=_with_forbid(reconcile),
+            key_life=getattr(self.executor, "key_life", "24h"),
+        )
         return get_balance, screen_counterparty, pays(send_payment)
 
     async def _cleared(self, to: str, amount: Money) -> Screening:
@@ -240,8 +256,6 @@ class _Answers:
         self.executor = executor
 
     async def find(self, operation_id: str) -> Any:
-        from mandamus.tool import Found
-
         finding = await _called(self.executor.find, operation_id)
         if isinstance(finding, Found):
             return Found(Paid(receipt=_typed(finding.outcome, TransferReceipt)))
@@ -257,6 +271,14 @@ def _with_forbid(answers: _Answers | None) -> _Answers | None:
     return _AnswersAndForbids(answers.executor) if answers is not None and hasattr(answers.executor, "forbid") else answers
 
 
+def _port(name: str, given: Any, method: str) -> Callable[..., Any]:
+    fn = getattr(given, method, given)
+    if not callable(fn):
+        expected = f"an object with {method}(), or a function"
+        raise Misuse(f"treasury kit: {name}", code="MDM-0814", expected=expected, found=type(given).__name__)
+    return fn  # type: ignore[no-any-return]
+
+
 async def _called(fn: Callable[..., Any], *args: Any) -> Any:
     """A port may be async or not; one that is not runs beside the loop."""
     if inspect.iscoroutinefunction(fn):
@@ -265,6 +287,6 @@ async def _called(fn: Callable[..., Any], *args: Any) -> Any:
     return await made if isinstance(made, Awaitable) else made
 
 
-def _typed(value: Any, kind: Any) -> Any:
+def _typed(value: Any, kind: type[T]) -> T:
     """What a port answered, as its type; a mapping of the same shape will do. Raises msgspec.ValidationError."""
     return value if isinstance(value, kind) else msgspec.convert(value, kind, strict=True)

@@ -5,6 +5,7 @@ One line each, `#` starts a comment:
     bundle NAME VKEY                may sign bundles; with several logs NAME is the origin it signs for
     approver PRINCIPAL VKEY         may vote as PRINCIPAL; several keys of one principal are one voter
     role ROLE PRINCIPAL...          who holds a role in an approval chain
+    author NAME VKEY                may sign agent.yaml: this is the approved agent
     admin VKEY                      may widen authority (enrol keys, change policies, grant allowances)
     frontend NAME VKEY              may hand in the messages of users it has logged in
     witness NAME VKEY, group NAME k|any|all MEMBER..., quorum NAME|none      as C2SP tlog-policy writes them
@@ -28,6 +29,7 @@ _FORMS = {
     "log": "log VKEY",
     "bundle": "bundle NAME VKEY",
     "approver": "approver PRINCIPAL VKEY",
+    "author": "author NAME VKEY",
     "role": "role ROLE PRINCIPAL...",
     "admin": "admin VKEY",
     "frontend": "frontend NAME VKEY",
@@ -53,6 +55,7 @@ class Trust(Struct, frozen=True, kw_only=True, dict=True):
     approvers: dict[bytes, tuple[str, VKey]] = {}
     roles: dict[str, tuple[str, ...]] = {}
     admins: tuple[VKey, ...] = ()
+    authors: tuple[tuple[str, VKey], ...] = ()
     frontends: tuple[tuple[str, VKey], ...] = ()
     witnesses: dict[str, VKey] = {}
     groups: dict[str, Group] = {}
@@ -84,7 +87,8 @@ class Trust(Struct, frozen=True, kw_only=True, dict=True):
         return digest("trust", canon(self._plain()))
 
     def _plain(self) -> dict[str, Any]:
-        return {
+        authors = {"author": sorted([name, str(key)] for name, key in self.authors)} if self.authors else {}
+        return authors | {
             "admin": sorted(str(key) for key in self.admins),
             "approver": sorted([principal, str(key)] for principal, key in self.approvers.values()),
             "bundle": sorted([name, str(key)] for name, key in self.bundles),
@@ -106,6 +110,7 @@ class _Reader:
         self.logs: list[VKey] = []
         self.admins: list[VKey] = []
         self.bundles: list[tuple[str, VKey]] = []
+        self.authors: list[tuple[str, VKey]] = []
         self.frontends: list[tuple[str, VKey]] = []
         self.approvers: dict[bytes, tuple[str, VKey]] = {}
         self.roles: dict[str, tuple[str, ...]] = {}
@@ -123,7 +128,7 @@ class _Reader:
         self._bundles_name_logs()
         return Trust(
             logs=tuple(self.logs), bundles=tuple(self.bundles), approvers=self.approvers, roles=self.roles, admins=tuple(self.admins),
-            frontends=tuple(self.frontends), witnesses=self.witnesses, groups=self.groups, quorum=self.quorum,
+            authors=tuple(self.authors), frontends=tuple(self.frontends), witnesses=self.witnesses, groups=self.groups, quorum=self.quorum,
         )  # fmt: skip
 
     def _text(self, text: str | bytes) -> str:
@@ -172,6 +177,9 @@ class _Reader:
 
     def _bundle(self, name: str, text: str) -> None:
         self.bundles.append((name, self._key(text)))
+
+    def _author(self, name: str, text: str) -> None:
+        self.authors.append((name, self._key(text)))
 
     def _frontend(self, name: str, text: str) -> None:
         self.frontends.append((name, self._key(text)))

@@ -6,8 +6,8 @@ the loop back to `due`, never forward.
 
 from __future__ import annotations
 
-from mandamus.core.effects import Effect, Execute, Judge
-from mandamus.core.records import RunHalted
+from mandamus.core.effects import Effect, Execute, Input, Judge, Judgement
+from mandamus.core.records import ActionJudged, RunHalted
 from mandamus.core.rules import wakes
 from mandamus.core.seal import Draft
 from mandamus.errors import EngineFault, ProofError, Unavailable
@@ -94,17 +94,24 @@ async def _take_next(s: Session) -> bool:
     if s.inbox:
         await _hear(s)
     while s.landed:
-        s.take(s.flying.pop(s.landed.pop(0)).result())
+        await _take(s, s.flying.pop(s.landed.pop(0)).result())
     if not rang:
         await mail.look(s)
     return True
+
+
+async def _take(s: Session, given: Input) -> None:
+    """What happened in the world may not share its append with an intent: if that is refused, all behind its judgement is void."""
+    if s.unsaved and not isinstance(given, Judgement) and any(isinstance(x.record.fact, ActionJudged) for x in s.unsaved):
+        await s.save()
+    s.take(given)
 
 
 async def _hear(s: Session) -> None:
     """What a running tool asks for is decided and saved before it hears of it."""
     given, s.inbox = s.inbox, []
     for one, _ in given:
-        s.take(one)
+        await _take(s, one)
     await s.save()
     for _, heard in given:
         if not heard.done():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import functools
 import itertools
 import os
 import time
@@ -15,7 +16,7 @@ from typing import Any
 from mandamus.core.clock import Clock
 from mandamus.core.definition import AgentSpec
 from mandamus.core.facts import RuleBook
-from mandamus.core.messages import Settings
+from mandamus.core.messages import Settings, ToolView
 from mandamus.ports import Ledger, Model, PolicyEngine, Signer, Time
 from mandamus.proof.trust import Trust
 from mandamus.tool import Tool
@@ -86,7 +87,9 @@ class Env:
 
     def clock(self, tz: str, not_before: int = 0) -> Clock:
         """Now, never earlier than `not_before` (the newest time that the chain knows)."""
-        now = max(self.time.now(), not_before)
+        now = self.time.now()
+        if now < not_before:
+            now = not_before
         hour, offset = self._zones.get(tz, (-1, 0))
         if hour != now // 3_600_000_000:
             zone = zoneinfo.ZoneInfo(tz) if tz != "UTC" else datetime.UTC
@@ -122,3 +125,8 @@ class Bound:
     manifest: str = ""
     trusted_code: tuple[str, ...] = ()
     children: dict[str, Bound] = field(default_factory=dict)
+
+    @functools.cached_property
+    def views(self) -> tuple[ToolView, ...]:
+        """The tools as a prompt names them."""
+        return tuple(ToolView(t.name, t.description, t.input_schema) for t in self.spec.tools)

@@ -24,9 +24,14 @@ async def build(env: Env, run: str, policies: dict[str, str], manifest: str) -> 
     texts = {policy_digest(policies): policies} if policies else {}
     texts |= {d: t for d, t in (await _stored_policies(env)).items() if d in _named(records)}
     return bundle.build(
-        records=records, payloads=payloads, policies=texts, manifest=manifest, signer=signer.sign, key=parse_vkey(signer.vkey), log=log,
+        records=records, payloads=payloads, policies=texts, manifest=manifest or _manifest(env, records[0]), signer=signer.sign, key=parse_vkey(signer.vkey), log=log,
         deltas=await _deltas(env, run, records), keys=[("log", parse_vkey(env.signer.vkey)), ("bundle", parse_vkey(signer.vkey))],
     )  # fmt: skip
+
+
+def _manifest(env: Env, genesis: bytes) -> str:
+    fact = decode(genesis).fact
+    return str(env.home.manifest(fact.manifest)) if isinstance(fact, RunOpened) else ""
 
 
 def _named(records: list[bytes]) -> set[str]:

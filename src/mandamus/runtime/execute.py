@@ -36,7 +36,7 @@ async def perform(s: Session, effect: e.Execute) -> e.Input:
     action = s.run.actions[effect.action]
     tool = s.bound.tools[action.tool]
     plain = await s.value(action.seq, "args")
-    _, values = tool.validate(plain)
+    values = tool.values(plain)
     if tool.spec.kind == "handoff":
         return await handoff.perform(s, action, tool, plain, effect)
     ctx = Ctx(s, action, values)
@@ -55,7 +55,7 @@ async def perform(s: Session, effect: e.Execute) -> e.Input:
 
 
 async def _call(tool: Tool, ctx: Ctx, values: Any) -> Any:
-    kwargs = {name: getattr(values, name) for name in values.__struct_fields__}
+    kwargs = msgspec.structs.asdict(values)
     given = (ctx,) if tool.takes_ctx else ()
     if tool.is_async:
         return await tool.fn(*given, **kwargs)
@@ -67,7 +67,7 @@ async def _call(tool: Tool, ctx: Ctx, values: Any) -> Any:
 async def _done(s: Session, action: Action, tool: Tool, value: Any) -> e.Outcome:
     """The effect happened; an output that cannot be read never makes it a failure."""
     plain, raw, state = _readable(tool, value)
-    checks = await guard.tool_result(s, tool.name, _text(plain)) if state == "valid" else ()
+    checks = await guard.tool_result(s, tool.name, _text(plain)) if s.bound.guards and state == "valid" else ()
     return e.Outcome(
         action=action.id, attempt=action.attempt, kind="done", value=plain, raw=raw, output=state, data=name_of(tool.spec.data), checks=checks,  # type: ignore[arg-type]
         spends=_spends(action, value),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Awaitable
 from typing import Any
 
@@ -16,6 +17,7 @@ from msgspec import Struct
 from mandamus.core.effects import Check
 from mandamus.core.messages import Message, Prompt, Settings
 from mandamus.core.records import Usage
+from mandamus.core.unbacked import candidates, unbacked
 from mandamus.runtime.env import Guard
 from mandamus.runtime.session import Session
 
@@ -37,6 +39,12 @@ class Block(Struct, frozen=True):
     """Halts the run (`RunHalted{guardrail}`)."""
 
     reason: str
+
+
+class Fault(Struct, frozen=True):
+    """The guardrail itself broke: a block at every point, for nobody knows what it would have said."""
+
+    error: str
 
 
 class View(Struct, frozen=True):
@@ -70,12 +78,15 @@ async def run(s: Session, view: View) -> tuple[Check, ...]:
 
 async def _one(s: Session, guard: Guard, view: View) -> Check:
     handle = Handle(s) if guard.wants_model else None
+    began = time.monotonic()
     try:
         answer = guard.fn(view, handle) if handle else guard.fn(view)
         if inspect.isawaitable(answer):
             answer = await asyncio.wait_for(_awaited(answer), DEADLINE_S)
+        if time.monotonic() - began > DEADLINE_S:  # a function of ours cannot be cut off, but what it says late does not count
+            raise TimeoutError
     except Exception as error:
-        answer = Block(f"guardrail fault: {type(error).__name__}")
+        answer = Fault(type(error).__name__)
     usage = handle.used if handle and handle.used.total else None
     return _check(guard, view, answer, usage)
 
@@ -92,10 +103,12 @@ def _check(guard: Guard, view: View, answer: Any, usage: Usage | None) -> Check:
         case Annotate(finding=finding):
             return Check(name=name, point=point, result="annotate", source=source, finding=finding, usage=usage)  # type: ignore[arg-type]
         case Block(reason=reason):
-            result: Any = "annotate" if view.point in ("before_turn", "after_turn") and not reason.startswith("guardrail fault") else "block"
+            result: Any = "annotate" if view.point in ("before_turn", "after_turn") else "block"
             return Check(name=name, point=point, result=result, source=source, finding={"reason": reason}, usage=usage)  # type: ignore[arg-type]
+        case Fault(error=error):
+            return Check(name=name, point=point, result="block", source=source, finding={"fault": error}, usage=usage)  # type: ignore[arg-type]
         case _:
-            return Check(name=name, point=point, result="block", source=source, finding={"reason": "no verdict"}, usage=usage)  # type: ignore[arg-type]
+            return Check(name=name, point=point, result="block", source=source, finding={"fault": "no verdict"}, usage=usage)  # type: ignore[arg-type]
 
 
 async def before_turn(s: Session, turn: int, heard: list[str]) -> tuple[Check, ...]:
@@ -116,6 +129,18 @@ async def tool_result(s: Session, tool: str, text: str) -> tuple[Check, ...]:
 
 
 async def output(s: Session, text: str) -> tuple[Check, ...]:
+    """Over the final answer. What it names and no outcome carries is annotated `unbacked`, without anybody asking for it."""
+    checks = await _unbacked(s, text)
     if not s.bound.guards:
+        return checks
+    return checks + await run(s, View("output", s.run.turn, (text,))) + await run(s, View("after_turn", s.run.turn, ()))
+
+
+async def _unbacked(s: Session, text: str) -> tuple[Check, ...]:
+    if not candidates(text):
         return ()
-    return await run(s, View("output", s.run.turn, (text,))) + await run(s, View("after_turn", s.run.turn, ()))
+    ended = [(x.out, x.seq, x.state) for x in s.past.values()] + [(x.out, x.seq, x.state) for x in s.run.actions.values()]
+    outcomes = [await s.value(out, "output") for out, _, _ in ended if out >= 0]
+    outcomes += [await s.value(seq, "args") for _, seq, state in ended if state == "done"]
+    found = unbacked(text, outcomes)
+    return (Check(name="unbacked", point="output", result="annotate", source="mandamus/unbacked/1", finding={"unbacked": list(found)}),) if found else ()

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from mandamus.core import effects as e
 from mandamus.core import facts as f
 from mandamus.core import judge as j
-from mandamus.core.canonical import canon
+from mandamus.core.canonical import canon, canon_own
 from mandamus.core.clock import Clock
 from mandamus.core.definition import ToolSpec
 from mandamus.core.duties import needs_approval
@@ -29,6 +29,7 @@ from mandamus.runtime.env import ulid
 from mandamus.runtime.session import Session
 
 PREVIEW_RULES = 8
+_NO_PERMIT = f.Judgement(verdict="deny", reason="no_match")  # an agent without any policy may do nothing (law 4)
 
 
 class Gathered(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +71,9 @@ async def perform(s: Session, effect: e.Judge) -> e.Judgement:
     s.balances.clear()
     batch = Batch(s, policy_clock(s))
     s.authority = s.env.log.authority
-    verdicts = [await one(batch, batch.run.actions[id]) for id in effect.actions]
+    verdicts: list[e.Verdict] = []
+    for id in effect.actions:
+        verdicts.append(await one(batch, batch.run.actions[id]))
     return e.Judgement(seq=effect.seq, clock=batch.clock, verdicts=tuple(verdicts))
 
 
@@ -146,11 +149,14 @@ async def _ask(
     except (ValueError, KeyError, TypeError) as error:
         broken = j.Answer(layer="policy", verdict="error", code="facts", errors=(f"facts: {error}",))
         return {}, j.combine([*own, broken])
-    answers = [(of, await engine.decide(facts)) for of, engine in b.s.bound.engines]
-    spoken = [j.policy(a, of) for of, a in answers if a.reason != "no_match"]
-    silent = [j.policy(a, of) for of, a in answers if a.reason == "no_match"][:1]
-    heard = spoken if any(a.verdict == "allow" for a in spoken) or not silent else [*spoken, *silent]
-    return facts, j.combine([*own, *heard])
+    spoken: list[j.Answer] = []
+    silent: list[j.Answer] = []
+    for of, engine in b.s.bound.engines:
+        judgement = await engine.decide(facts)
+        (silent if judgement.reason == "no_match" else spoken).append(j.policy(judgement, of))
+    # No permit at all is a deny. An engine that asks people is no answer yet: whether a permit stands behind it is asked with a full
+    # quorum before anybody is bothered.
+    return facts, j.combine(own + (spoken or silent[:1] or [j.policy(_NO_PERMIT)]))
 
 
 async def _with_intent(
@@ -183,24 +189,15 @@ def child_id(operation: str) -> str:
 
 def _verdict(b: Batch, action: Action, c: j.Combined, tool: ToolSpec | None, facts: Any, decision: Any) -> e.Verdict:
     return e.Verdict(
-        action=action.id, verdict=c.verdict, layers=c.layers, determining=tuple(d.id for d in c.determining), asks=c.asks, code=c.code,
+        action=action.id, verdict=c.verdict, layers=c.layers, determining=tuple([d.id for d in c.determining]), asks=c.asks, code=c.code,
         engine=c.engine, bundle=b.s.bound.book.digest, authority=b.s.authority,
-        facts=facts_bytes(facts), decision=decision, halt="denials" if c.halt else "",
+        facts=canon_own(facts), decision=decision, halt="denials" if c.halt else "",
     )  # fmt: skip
-
-
-_sorted = msgspec.json.Encoder(order="sorted").encode
-
-
-def facts_bytes(facts: Any) -> bytes:
-    """Canonical bytes of the facts: typed and sorted, which is JCS while everything is ASCII; else the general way."""
-    raw = _sorted(facts)
-    return raw if raw.isascii() else canon(msgspec.to_builtins(facts))
 
 
 def _decision(c: j.Combined, hypothetical: str, micros: int) -> dict[str, Any]:
     """What `decision.json` needs beyond the record itself (POLICY, section 7)."""
-    out: dict[str, Any] = {"determining": [msgspec.to_builtins(d) for d in c.determining], "eval_micros": micros}
+    out: dict[str, Any] = {"determining": msgspec.to_builtins(c.determining), "eval_micros": micros}
     if c.errors:
         out["errors"] = list(c.errors)
     if hypothetical:
@@ -244,6 +241,8 @@ def limit_account(b: Batch, limit: f.Limit) -> str:
 # -- people ------------------------------------------------------------------------------------------------------------------
 async def _people(b: Batch, action: Action) -> tuple[tuple[str, ...], dict[str, int]]:
     """(chains whose quorum is met by ballots that verify now, principal → seq of the vote)."""
+    if action.request is None and not action.granted:
+        return (), {}
     met: list[str] = []
     votes: dict[str, int] = {}
     groups = [(g.chain, g.votes) for g in action.granted]
@@ -293,13 +292,15 @@ def _requester(run: Run) -> str:
 
 
 def _roles(s: Session, votes: dict[str, int]) -> tuple[str, ...]:
+    if not votes:
+        return ()
     trust = s.env.trust()
     return tuple(sorted({role for p in votes for role in trust.roles_of(p)}))
 
 
 async def _allowance(b: Batch, tool: ToolSpec, args: dict[str, Any], action: Action) -> tuple[str, tuple[Reserve, ...]]:
     """A standing vote that still covers this action: (its digest, what it would be charged). A fact for policy, not a bypass."""
-    if tool.effect == "irreversible" or tool.safety == "privileged":
+    if not b.s.env.log.standing or tool.effect == "irreversible" or tool.safety == "privileged":
         return "", ()
     for a in b.s.env.log.allowances(b.s.env.trust(), b.s.bound.book.digest, b.clock):
         money = j.amount(tool, args)

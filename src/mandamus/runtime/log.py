@@ -123,7 +123,12 @@ class LogBook:
                 pass
 
     def stopped(self, agent: str, tenant: str) -> bool:
-        return any(s.agent == agent or s.tenant == tenant for s in self._stops)
+        return bool(self._stops) and any(s.agent == agent or s.tenant == tenant for s in self._stops)
+
+    @property
+    def standing(self) -> bool:
+        """Whether any standing vote was ever recorded: only then is there an allowance to look for."""
+        return bool(self._standing)
 
     def allowances(self, trust: Trust, policy: str, clock: Clock) -> list[Allowance]:
         """In force now: signed by an approver and by the administrators, same policy, not withdrawn, not over."""

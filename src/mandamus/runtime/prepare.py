@@ -7,7 +7,7 @@ from typing import Any
 from mandamus.context.transcript import Item
 from mandamus.core import effects as e
 from mandamus.core.canonical import canon
-from mandamus.core.messages import Call, Message, Prompt, ToolView
+from mandamus.core.messages import Call, Message, Prompt
 from mandamus.runtime import guard
 from mandamus.runtime.session import Session
 
@@ -24,14 +24,15 @@ _NOTES = {
 
 async def perform(s: Session, effect: e.Prepare) -> e.Prepared:
     clock, spec = s.clock(), s.bound.spec
-    await warm(s)
+    if s.joined < s.transcript.compiled:
+        await warm(s)
     reserves = s.tokens + s.bound.settings.max_output
     if effect.attempt > 1:
         return e.Prepared(turn=effect.turn, attempt=effect.attempt, clock=clock, model=s.bound.settings.model, reserves=reserves)
     s.transcript.close_turn()
     fresh = s.transcript.items[s.joined :]
     heard = await join(s, fresh)
-    checks = await guard.before_turn(s, effect.turn, heard)
+    checks = await guard.before_turn(s, effect.turn, heard) if s.bound.guards else ()
     fault = "window" if s.tokens + s.bound.settings.max_output > spec.window else ""
     return e.Prepared(
         turn=effect.turn, attempt=1, clock=clock, model=s.bound.settings.model, reserves=s.tokens + s.bound.settings.max_output,
@@ -55,7 +56,9 @@ async def join(s: Session, items: list[Item]) -> list[str]:
         message = await _message(s, item)
         s.messages.append(message)
         s.replies += message.role == "assistant"
-        s.tokens += _tokens(message.text) + sum(_tokens(str(c.arguments)) + 8 for c in message.calls) + 4
+        s.tokens += _tokens(message.text) + 4
+        for c in message.calls:
+            s.tokens += _tokens(str(c.arguments)) + 8
         if item.kind == "user":
             heard.append(message.text)
     s.joined += len(items)
@@ -69,7 +72,7 @@ async def _message(s: Session, item: Item) -> Message:
             return Message("user", await s.value(item.seq, item.part))
         case "reply":
             value = await s.value(item.seq, "reply")
-            calls = tuple(Call(f"{item.call}.{k}", c["name"], c.get("arguments", {})) for k, c in enumerate(value.get("calls", ()), 1))
+            calls = tuple([Call(f"{item.call}.{k}", c["name"], c.get("arguments", {})) for k, c in enumerate(value.get("calls", ()), 1)])
             return Message("assistant", value["text"], calls)
         case "output":
             return Message("tool", _as_text(await s.value(item.seq, "output")), call_id=item.call, data=True)
@@ -92,7 +95,7 @@ def prompt(s: Session) -> Prompt:
     return Prompt(
         s.bound.spec.instructions,
         tuple(s.messages),
-        tuple(ToolView(t.name, t.description, t.input_schema) for t in s.bound.spec.tools),
+        s.bound.views,
         s.bound.spec.output_schema or None,
         s.replies,
     )

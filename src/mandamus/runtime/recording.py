@@ -52,6 +52,11 @@ class Recording:
     def __len__(self) -> int:
         return len(self.records)
 
+    @property
+    def forked(self) -> bool:
+        parent = self.fact(0).parent
+        return parent is not UNSET and parent.kind == "fork"
+
     def fact(self, n: int) -> Any:
         return self.records[n].fact if n < len(self.records) else None
 
@@ -289,7 +294,7 @@ class Recording:
         """A later tier is asked under the request that its action has already."""
         fact, tiers = self.fact(n), []
         while isinstance(q := self.fact(n + 1), r.ApprovalRequested) and q.tier > 0:
-            tiers.append(e.NextTier(action=q.action, tier=q.tier, quorum=q.quorum, until=q.until))
+            tiers.append(e.NextTier(action=q.action, tier=q.tier, quorum=q.quorum, until=q.until, carries=q.carries))
             n += 1
         return e.Time(clock=fact.clock, source=fact.source, tiers=tuple(tiers))
 

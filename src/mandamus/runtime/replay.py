@@ -36,7 +36,7 @@ from mandamus.runtime.session import Session
 
 # Beside what an event means: fields that follow from the fold alone, so that replay can demand them to the letter.
 EXACT: dict[str, tuple[str, ...]] = {
-    "ActionProposed": ("repeats",), "ActionStarted": ("operation", "child"), "ApprovalRequested": ("digest", "expires", "until"),
+    "ActionProposed": ("repeats",), "ActionStarted": ("operation", "child", "reserves"), "ApprovalRequested": ("digest", "expires", "until"),
     "RunSealed": ("count", "head", "state"),
 }  # fmt: skip
 
@@ -267,9 +267,11 @@ class _Recorded(Batch):
         surplus = set(people.met) - self._answered(action)
         if surplus:
             raise _Diverged("body.facts.people.met", sorted(people.met), "no such votes in the chain")
-        _, reserves = await judge.sums_of(self, tool, args, action)
         intent = self.recording.behind(self.at, action.id, r.ActionStarted)
         started = None if intent is None else self.recording.fact(intent)
+        _, reserves = await judge.sums_of(self, tool, args, action)
+        if started and not started.reserves and self.recording.forked:
+            reserves = ()  # told again: the parent reserved it
         used = tuple(x for x in started.reserves if x.account.startswith("standing/")) if started else ()
         votes = {str(seq): seq for seq in started.votes} if started else {}
         return Gathered(

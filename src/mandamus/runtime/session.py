@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from mandamus.context.transcript import TOLD, Mark, Transcript
@@ -113,7 +114,8 @@ class Session:
         seq = one.record.seq
         for content, payload in zip(draft.body, one.payloads, strict=True):
             if content.part in _JOINED:
-                self.values[seq, content.part] = content.value
+                # As it is stored, not as it was handed in: the next process must see the same order of keys, and so the same prompt.
+                self.values[seq, content.part] = msgspec.json.decode(payload.bytes[SALT:])
             if content.part == "args" and self.proposed is not None and seq in self.tools_of:
                 self.proposed[self.tools_of[seq], payload.bytes[SALT:]] = seq
 
@@ -121,7 +123,8 @@ class Session:
         fact = record.fact
         kind = type(fact)
         if kind is r.TurnStarted:  # the fold lets go of the last turn's actions here
-            self.past.update((a.id, Past(a.tool, a.state, a.code, a.seq, a.out)) for a in self.run.actions.values())
+            for a in self.run.actions.values():
+                self.past[a.id] = Past(a.tool, a.state, a.code, a.seq, a.out)
         self.run = evolve(self.run, record, hash)
         if kind in TOLD:
             self.transcript.evolve(record)

@@ -72,15 +72,17 @@ async def _policy_in_force(env: Env, bound: Bound) -> None:
     await env.log.append([Draft(fact, 0, (Content("statement", accept(envelope)),))], raises=True)
 
 
-def say_once(env: Env, agent: Any) -> None:
-    for key, text in _notes(agent):
+def say_once(env: Env, agent: Any, author: str = "") -> None:
+    for key, text in _notes(agent, author):
         if (agent.spec.name, key) not in _said:
             _said.add((agent.spec.name, key))
             env.warn(text)
 
 
-def _notes(agent: Any) -> list[tuple[str, str]]:
+def _notes(agent: Any, author: str) -> list[tuple[str, str]]:
     out = [("isolation", f"mandamus: tools of {agent.spec.name!r} run in this process (isolation: {ISOLATION}); tier dev only")]
+    if agent.manifest and not author:
+        out.append(("unsigned", f"mandamus: agent.yaml of {agent.spec.name!r} is unsigned: whoever may write it may change the agent"))
     for tool in agent.tools.values():
         if not tool.said_effect:
             out.append((tool.name, f'mandamus: tool {tool.name!r} names no effect and counts as irreversible; say effect="keyed" (or another) in @tool(...)'))

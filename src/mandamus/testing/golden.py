@@ -55,17 +55,20 @@ def lines(events: Iterable[Event]) -> Iterator[str]:
 
 def line(record: AnyRecord, values: Mapping[str, Any]) -> str:
     plain = meaning(record, values)
-    words = [f"{k}={_word(k, v)}" for k, v in plain["fact"].items() if k not in _QUIET and v not in ("", [], {}, False, 0)]
+    words = [f"{k}={word}" for k, v in plain["fact"].items() if k not in _QUIET and (word := _word(k, v))]
     parts = [f"{p['part']}={canon(p['value']).decode()}" for p in plain.get("body", ()) if p["part"] in _PARTS and "value" in p]
     return " ".join([f"{record.turn:>2}", record.type, *words, *parts])
 
 
 def _word(name: str, value: Any) -> str:
+    """"" for what goes without saying: what is empty, false or zero, and layers that allowed."""
+    if not value:
+        return ""
     if name == "layers":
-        return ",".join(f"{x['layer']}:{x['verdict']}" for x in value)
+        return ",".join(f"{x['layer']}:{x['verdict']}" for x in value if x["verdict"] != "allow")
     if name == "asks":
         return ",".join(f"{x['quorum']}x{x['chain']}" for x in value)
-    if isinstance(value, list) and all(isinstance(x, str) for x in value):
+    if isinstance(value, list | tuple) and all(isinstance(x, str) for x in value):
         return ",".join(value)
     return value if isinstance(value, str) and value.isprintable() and " " not in value else canon(value).decode()
 

@@ -48,9 +48,9 @@ class Crowd:
             home.add_trust(f"role {role} {' '.join(names)}")
         return crowd
 
-    def vote(self, s: Session, action: Action, principal: str, decision: str, **changes: Any) -> bytes:
+    def vote(self, s: Session, about: Action, principal: str, decision: str, /, **changes: Any) -> bytes:
         """The mailbox message of one person about what waits now. `changes` alters the ballot before it is signed."""
-        return vote(s, action, self.people[principal], decision, **changes)
+        return vote(s, about, self.people[principal], decision, **changes)
 
     async def answer(self, s: Session, decide: Callable[[Action], str]) -> int:
         """Everybody who is needed votes on every open request of the run. Returns how many votes were sent."""
@@ -79,8 +79,8 @@ def _family(bound: Bound) -> list[Bound]:
     return [bound, *(b for child in bound.children.values() for b in _family(child))]
 
 
-def ballot_of(s: Session, action: Action, decision: Any, **changes: Any) -> Ballot:
-    request = action.request
+def ballot_of(s: Session, about: Action, decision: Any, /, **changes: Any) -> Ballot:
+    request = about.request
     assert request is not None
     fields: dict[str, Any] = {
         "action": request.digest, "card": request.card, "decision": decision, "expires": request.expires, "origin": s.run.genesis.origin,
@@ -89,8 +89,8 @@ def ballot_of(s: Session, action: Action, decision: Any, **changes: Any) -> Ball
     return Ballot(**(fields | changes))
 
 
-def vote(s: Session, action: Action, key: FileSigner, decision: str, **changes: Any) -> bytes:
-    envelope = ballots.sign(ballot_of(s, action, decision, **changes), key.sign, key.keyid)
+def vote(s: Session, about: Action, key: FileSigner, decision: str, /, **changes: Any) -> bytes:
+    envelope = ballots.sign(ballot_of(s, about, decision, **changes), key.sign, key.keyid)
     return post.encode(post.Vote(envelope=envelope.decode("ascii")))
 
 

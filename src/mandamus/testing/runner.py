@@ -14,14 +14,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from mandamus import wiring
 from mandamus.agent import Agent, RunResult
+from mandamus.core.canonical import canon
+from mandamus.core.payload import SALT, commit
 from mandamus.core.records import ApprovalRequested
 from mandamus.core.run import Run, ripe
 from mandamus.errors import Misuse
 from mandamus.proof import ballot as ballots
 from mandamus.proof import mail as post
 from mandamus.proof.ballot import Ballot
+from mandamus.proof.keys import b64
 from mandamus.runtime.diff import Diff, diff
 from mandamus.runtime.env import Env
 from mandamus.runtime.recording import Recording
@@ -85,17 +90,19 @@ class Runner:
             raise Misuse("nobody is asked anything", code="MDM-0272", found=self._last().state)
         return await self.resume(votes)
 
-    def vote(self, run: Run, principal: str, decision: Any, action: str) -> bytes:
-        """The mailbox message of one person about one waiting action."""
+    def vote(self, run: Run, principal: str, decision: Any, action: str, args: dict[str, Any] | None = None) -> bytes:
+        """The mailbox message of one person about one waiting action. `args`, with "modify": what shall stand instead."""
         request = run.actions[action].request
         if request is None or principal not in self._keys:
             raise Misuse(f"{principal} cannot vote on {action}", code="MDM-0272", fix="r.approver(NAME) before the first turn; the action must wait")
+        secret = self.clock.entropy(SALT) if args is not None else b""
         ballot = Ballot(
-            action=request.digest, card=request.card, decision=decision, expires=request.expires, origin=run.genesis.origin, policy=request.policy,
+            action=request.digest, args=UNSET if args is None else commit(secret, canon(args)), card=request.card, decision=decision, expires=request.expires, origin=run.genesis.origin, policy=request.policy,
             request=request.id, run=run.id, scope="once",
         )  # fmt: skip
         key = self._keys[principal]
-        return post.encode(post.Vote(envelope=ballots.sign(ballot, key.sign, key.keyid).decode("ascii")))
+        envelope = ballots.sign(ballot, key.sign, key.keyid).decode("ascii")
+        return post.encode(post.Vote(envelope) if args is None else post.Vote(envelope, args=args, secret=b64(secret)))
 
     # -- looking -------------------------------------------------------------------------------------------------------------
     async def run(self) -> Run:

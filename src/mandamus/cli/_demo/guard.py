@@ -5,6 +5,7 @@ The rule a newcomer would break: it is installed before anything else is importe
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import sys
 from typing import Any
@@ -35,7 +36,7 @@ def _check(address: Any, nothing: bool) -> None:
         return
     host = address[0] if isinstance(address, tuple) else address
     if nothing or not loopback(host):
-        raise Refused(f"the demo stays on this machine: no socket to {host!a}")
+        raise Refused(errno.EACCES, f"the demo stays on this machine: no socket to {host!a}")
 
 
 def loopback(host: Any) -> bool:

@@ -134,12 +134,14 @@ class CedarEngine:
     # -- one decision ------------------------------------------------------------------------------------------------------------
     def _request(self, facts: FactEnvelope) -> dict[str, Any]:
         tool = facts.action.tool
-        return {
+        out: dict[str, Any] = {
             "principal": {"type": "Agent", "id": facts.principal.agent},
             "action": {"type": "Action", "id": tool},
             "resource": {"type": "Tool", "id": tool},
-            "context": msgspec.json.encode(picked(facts, self._plans[tool])).decode(),
         }
+        if plan := self._plans[tool]:  # no context at all is the empty one, and costs half as much to type
+            out["context"] = msgspec.json.encode(picked(facts, plan)).decode()
+        return out
 
     def _slice(self, facts: FactEnvelope) -> Any:
         """The principal, its roles and the tool; kept, because a run asks again and again about the same ones."""
@@ -154,10 +156,12 @@ class CedarEngine:
         return found
 
     def _judged(self, result: Any) -> Judgement:
-        if result.diagnostics.errors or result.decision == cedarpy.Decision.NoDecision:
-            return self._error(*(self._spoken(text) for text in result.diagnostics.errors or ("no decision",)))
-        notes = [self._notes[name] for name in result.diagnostics.reasons]
-        if result.decision == cedarpy.Decision.Allow:
+        diagnostics, decision = result.diagnostics, result.decision
+        errors = diagnostics.errors
+        if errors or decision is cedarpy.Decision.NoDecision:
+            return self._error(*(self._spoken(text) for text in errors or ("no decision",)))
+        notes = [self._notes[name] for name in diagnostics.reasons]
+        if decision is cedarpy.Decision.Allow:
             return self._told("allow", notes) if notes else self._error("an allow that no policy gave")
         if not notes:
             return self._told("deny", notes, reason=NO_MATCH, on_deny=self._book.on_deny)
@@ -174,9 +178,9 @@ class CedarEngine:
         return tuple(Ask(chain=chain, quorum=quorum) for chain, quorum in sorted(wanted.items()))
 
     def _told(self, verdict: Literal["allow", "escalate", "deny"], notes: Sequence[Note], **more: Any) -> Judgement:
-        determining = tuple(
-            Determining(id=n.id, name=n.name, reason=n.reason, verdict=n.verdict) for n in sorted(notes, key=lambda n: n.id)
-        )
+        if len(notes) > 1:
+            notes = sorted(notes, key=lambda n: n.id)
+        determining = tuple([Determining(id=n.id, name=n.name, reason=n.reason, verdict=n.verdict) for n in notes])
         return Judgement(verdict=verdict, determining=determining, engine=ENGINE, policy=self._book.digest, **more)
 
     def _error(self, *errors: str) -> Judgement:

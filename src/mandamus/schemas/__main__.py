@@ -1,0 +1,5 @@
+"""`python -m mandamus.schemas` rewrites the schemas in place."""
+
+from mandamus.schemas import write
+
+write()
