@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import pathlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import proto
-from common import Meter, NotMeasured, Sample, middle, require_disk
+from common import Meter, Sample, middle, require_disk
 from unit import Options, main
 
 if TYPE_CHECKING:
@@ -25,12 +25,37 @@ PEERS_UP_TO = 1000
 
 def ours_prepare(turns: int, folder: str) -> Sample:
     """First process: one finished run of `turns` turns in `folder`."""
-    raise NotMeasured("not built")
+    import ours as side
+
+    async def run() -> None:
+        env = await side.wiring.open_env(side.uri(folder))
+        await side.agent(turns).run("go", ledger=env, run_id="r")
+        await side.wiring.close_env(env)
+
+    asyncio.run(run())
+    return {}
 
 
 def ours(turns: int, folder: str) -> Sample:
-    """Second process: read, verify and fold that run, several times. Per turn wall and cpu; `events_per_s`."""
-    raise NotMeasured("not built")
+    """Second process: read, verify (strict bytes, links, legal steps) and fold that run. Per turn wall and cpu; `events_per_s`."""
+    import ours as side
+    from mandamus.core.run import fold
+    from mandamus.proof.chain import walk
+
+    async def read(ledger: Any) -> int:
+        walked = walk([raw async for raw in ledger.read("r")], "r")
+        assert walked.fault is None and fold(walked.records).life == "sealed"
+        return walked.count
+
+    samples = []
+    with asyncio.Runner() as r:
+        ledger = side.wiring.open_ledger(side.uri(folder))
+        for _ in range(5):
+            with Meter() as m:
+                events = r.run(read(ledger))
+            samples.append({**m.per(turns, disk=False), "events_per_s": events / m.wall * 1e6})
+        r.run(ledger.close())
+    return middle(samples)
 
 
 def yardstick_prepare(turns: int, folder: str) -> Sample:

@@ -136,20 +136,20 @@ def zone(text: Any) -> str:
     try:
         zoneinfo.ZoneInfo(text)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError, AttributeError):
-        raise Misuse(f"timezone {str(text)[:60]!r} is not known", code="MDM-0220", fix='timezone="Europe/Berlin"') from None
+        raise Misuse(f"agent: timezone {str(text)[:60]!r} is not known", code="MDM-0220", fix='timezone="Europe/Berlin"') from None
     return str(text)
 
 
-def unique(agent: str, tools: Sequence[Tool]) -> None:
+def unique(tools: Sequence[Any]) -> None:
     """Names that differ in case or in - and _ alone would be one to a reader, and to a model."""
     seen: dict[str, str] = {}
     for t in tools:
         if not isinstance(t, Tool):
-            raise Misuse(f"agent {agent!r}: {type(t).__name__} is no tool", code="MDM-0221", fix="put @tool(safety=…, data=…) above it, or Tool.of(fn, …)")
+            raise Misuse(f"agent: tools: {type(t).__name__} is no tool", code="MDM-0221", fix="put @tool(safety=…, data=…) above it, or Tool.of(fn, …)")
         plain = t.name.lower().replace("-", "_")
         if plain in seen:
             raise Misuse(
-                f"agent {agent!r}: two tools are called {t.name!r}", code="MDM-0222", found=seen[plain], why="the second would shadow the first",
+                f"agent: tools: two are called {t.name!r}", code="MDM-0222", found=seen[plain], why="the second would shadow the first",
                 fix='give one another name: @tool(name="…")',
             )  # fmt: skip
         seen[plain] = t.name

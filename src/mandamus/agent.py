@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mandamus.core.duties import Reason
     from mandamus.core.records import RunOpened
     from mandamus.manifest import Loaded
+    from mandamus.proof.mail import Vote
     from mandamus.runtime.env import Bound, Env, Guard
     from mandamus.runtime.replay import ReplayReport
     from mandamus.runtime.session import Session
@@ -110,7 +111,8 @@ class Agent(Generic[T]):
         handoffs = _legal.some("handoffs", handoffs, Agent, "handoffs=[another_agent]")
         own = _legal.some("tools", tools, object, "tools=[your_tool]")
         every = [*own, *(t for p in plugins for t in p.tools), *(_legal.handoff_tool(a) for a in handoffs)]
-        _legal.unique(_legal.name(name), every)
+        _legal.name(name)
+        _legal.unique(every)
         _legal.texts(instructions=instructions, purpose=purpose, oversight=oversight, environment=environment, manifest=manifest)
         self.tools = MappingProxyType({t.name: t for t in every})
         self.guards = _guards((*_legal.some("guardrails", guardrails, object, "guardrails=[your_guardrail]"), *(g for p in plugins for g in p.guardrails)))
@@ -165,7 +167,7 @@ class Agent(Generic[T]):
             budget = Budget(**msgspec.structs.asdict(loaded.manifest.budget))
             agent: Agent[Any] = cls(**given, budget=budget, handoffs=below, manifest=loaded.digest)
         except Misuse as error:
-            raise _at(error, str(path)) from None
+            raise _at(error, loaded) from None
         object.__setattr__(agent, "_loaded", loaded)
         return agent
 
@@ -199,9 +201,22 @@ class Agent(Generic[T]):
         """`run`, for code without an event loop."""
         import asyncio  # a definition needs no event loop, and it is a third of the import
 
-        return asyncio.run(self.run(prompt, **options))
+        async def whole() -> RunResult[T]:
+            try:
+                return await self.run(prompt, **options)
+            finally:
+                await self.close()
 
-    async def resume(self, checkpoint_id: str, approvals: Sequence[Any] = (), *, ledger: Any = None, tenant: str = "default") -> RunResult[T]:
+        return asyncio.run(whole())
+
+    async def close(self) -> None:
+        """Give back the connections that this event loop opened for a model named by URI; a later run opens new ones."""
+        if self._bound is not None and isinstance(self.model, str):
+            await self._bound.model.close()
+        for child in self.children.values():
+            await child.close()
+
+    async def resume(self, checkpoint_id: str, approvals: Sequence[bytes | Vote] = (), *, ledger: Any = None, tenant: str = "default") -> RunResult[T]:
         """Take a run over and carry it on, from any process. `approvals` are signed votes; bare names raise Misuse.
 
         Raises RunRefused, with the run where it was, when the agent may not run today; Conflict while another process holds the run
@@ -397,7 +412,7 @@ def _types(types: Sequence[str]) -> frozenset[str]:
 def _guards(values: Sequence[Any]) -> tuple[Guard, ...]:
     for g in values:
         if getattr(g, "point", "") not in POINTS:
-            raise Misuse(f"agent: {type(g).__name__} is no guardrail", code="MDM-0217", fix='put @guardrail("input") above it')
+            raise Misuse(f"agent: guardrails: {type(g).__name__} is no guardrail", code="MDM-0217", fix='put @guardrail("input") above it')
     return tuple(values)
 
 
@@ -411,10 +426,14 @@ def _named(model: Any) -> str:
     return model if isinstance(model, str) else f"driver:{type(model).__name__}"
 
 
-def _at(error: Misuse, where: str) -> Misuse:
-    """The same refusal, with the file when it names no place of its own."""
+def _at(error: Misuse, loaded: Loaded) -> Misuse:
+    """The same refusal, with the place of the field that it is about; a refusal that knows its own place keeps it."""
     d = error.diagnosis
-    return error if d.where else Misuse(d.what, code=d.code, where=where, expected=d.expected, found=d.found, why=d.why, fix=d.fix)
+    if d.where:
+        return error
+    words = d.what.replace(":", " ").split()
+    path = ("budget", words[1]) if words[0] == "budget" else (words[1],)
+    return Misuse(d.what, code=d.code, where=loaded.where(*path), expected=d.expected, found=d.found, why=d.why, fix=d.fix)
 
 
 __all__ = ["ActionView", "Agent", "Budget", "Evidence", "Money", "Plugin", "RunRefused", "RunResult", "WaitingFor", "guardrail"]

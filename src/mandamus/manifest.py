@@ -207,6 +207,15 @@ def bindings(spec: AgentSpec, policy: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def as_yaml(bound: dict[str, Any]) -> str:
+    """Bindings as lines of agent.yaml."""
+    out = []
+    for key, value in bound.items():
+        out += [f"{key}:", *(f'  {name}: "{pin}"' for name, pin in value.items())] if isinstance(value, dict) and value else []
+        out += [f'{key}: "{value}"'] if isinstance(value, str) else []
+    return "\n".join(out) + "\n"
+
+
 def drift(loaded: Loaded, spec: AgentSpec, policy: str) -> tuple[Reason, ...]:
     """One reason per binding that is not true of what was loaded, with both sides."""
     m, out = loaded.manifest, []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -88,6 +90,10 @@ def test_the_seeds_scenario_balance_screening_two_people_one_payment_and_a_bundl
         done = await runner.approve("p-bob")
         assert (done.state, done.output) == ("completed", "Acme has been paid.")
         assert [order.to for order in executor.paid.values()] == ["Acme Suppliers"]
+        assert len(base64.b64decode(done.evidence_bundle.signature)) == 64
+        output = next(e.values["output"] for e in runner.events if e.type == "ActionEnded" and "receipt" in str(e.values.get("output")))
+        assert output["tag"]["label"] == "not evidence"
+        assert output["screening"]["list_id"] == "un-1267"
 
     asyncio.run(story())
 
@@ -107,6 +113,24 @@ def test_a_currency_without_a_threshold_is_never_cheaper_than_one_with() -> None
         pay = {"to": "Acme", "amount": {"amount": "1", "currency": "CHF", "decimals": 2}}
         runner = runner_of(agent_of(made(), Step(calls=(("send_payment", pay),)), "done"))
         assert (await runner.turn("pay")).state == "suspended"
+
+    asyncio.run(story())
+
+
+def test_a_payment_whose_answer_is_lost_is_asked_for_and_made_once() -> None:
+    class Cut(AskableChain):
+        async def transfer(self, order: Order, key: str) -> TransferReceipt:
+            await super().transfer(order, key)
+            raise ConnectionResetError
+
+    async def story() -> None:
+        executor = Cut()
+        pay = {"to": "Acme", "amount": {"amount": "100", "currency": "USD", "decimals": 2}}
+        runner = runner_of(agent_of(made(transfer=executor), Step(calls=(("send_payment", pay),)), "done"))
+        assert (await runner.turn("pay")).state == "completed"
+        assert len(executor.paid) == 1
+        ended = next(e for e in runner.events if e.type == "ActionEnded")
+        assert (ended.fact.result, ended.fact.via, ended.fact.output) == ("done", "reconciled", "valid")
 
     asyncio.run(story())
 
@@ -160,6 +184,16 @@ def test_what_is_weak_is_said_in_dev_and_refused_elsewhere() -> None:
     with pytest.raises(Misuse):
         made(sanctions=List(), evidence_signer=HmacEvidenceSigner("k", SECRET), tier="sovereign")
     assert made(sanctions=List(), tier="cloud").tools
+
+
+def test_a_weak_kit_that_is_run_in_another_tier_is_denied_by_its_own_rule() -> None:
+    """The kit cannot know where it will run; the recorded facts do."""
+    rules = [x for x in made().plugin.policies if callable(x)]
+    assert [x.id for x in rules] == ["treasury.dev-only"]
+    answers = [rules[0](SimpleNamespace(context=SimpleNamespace(tier=tier))) for tier in ("dev", "cloud")]
+    assert answers[0] is None
+    assert (answers[1].verdict, answers[1].on_deny) == ("deny", "halt")
+    assert not [x for x in made(sanctions=List()).plugin.policies if callable(x)]
 
 
 @pytest.mark.parametrize(

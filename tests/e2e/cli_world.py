@@ -48,6 +48,16 @@ lost = made(pay(5000, name="wire"), "wired")
 '''
 
 
+MANIFEST = """name: payout-bot
+purpose: pay invoices
+model: scripted:script.json
+tools: [payout:send_payment]
+policies:
+  - {id: pay, permit: {safety: financial}}
+"""
+SCRIPT = '["nothing to pay"]'
+
+
 @dataclass
 class Told:
     """What one call of the command line answered."""
@@ -71,12 +81,14 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "payout.py").write_text(AGENT, encoding="utf-8")
+        (folder / "agent.yaml").write_text(MANIFEST, encoding="utf-8")
+        (folder / "script.json").write_text(SCRIPT, encoding="utf-8")
 
     def __call__(self, *args: str) -> Told:
-        out, err = io.StringIO(), io.StringIO()
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="\n") for _ in range(2))
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main(list(args))
-        return Told(code, out.getvalue(), err.getvalue())
+        return Told(code, *(_text(stream) for stream in (out, err)))
 
     def ok(self, *args: str) -> Told:
         told = self(*args)
@@ -106,6 +118,12 @@ class World:
         return self("approve", item["id"], "--key", f"{who}.pem", "--digest", item["digest"], *more)
 
 
+def _text(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    raw = stream.buffer.getvalue()  # type: ignore[attr-defined]
+    return str(raw.decode("utf-8"))
+
+
 _SHAPES = (
     (re.compile(r"[A-Za-z0-9./_-]+\+[0-9a-f]{8}\+[A-Za-z0-9+/=]{40,}"), "VKEY"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "SHA256"),
@@ -123,6 +141,9 @@ _SHAPES = (
     (re.compile(r'"weekday": "[a-z]+"'), '"weekday": "DAY"'),
     (re.compile(r"[0-9]+ bytes"), "N bytes"),
     (re.compile(r"cedar/[0-9.]+"), "cedar/V"),
+    (re.compile(r"versions    .*"), "versions    VERSIONS"),
+    (re.compile(r"(ok|degraded) +flush .*(\n +fix +put the ledger.*)?"), "ok        flush"),
+    (re.compile(r"\n  (proven|not in this bundle)  .*"), ""),  # the verifier's own tests say what it claims
 )
 
 

@@ -365,7 +365,8 @@ async def cancelled(world: World) -> Runner:
     """A person stops a run that waits."""
     r = runner(agent(world, pay(amount=LARGE), "Paid."), "p-alice", "p-bob")
     result = await r.turn("Pay Acme 50,000 USD")
-    await r.resume([await stop(r, result.run_id, "p-alice")])
+    await (await r.env()).ledger.send(result.run_id, await stop(r, result.run_id, "p-alice"))
+    await r.resume()
     return r
 
 

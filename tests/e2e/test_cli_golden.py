@@ -1,4 +1,4 @@
-"""Golden transcripts: a script of commands and exactly what they print. `--golden-update` writes them anew; read the difference like code."""
+"""Golden transcripts: commands and exactly what they print. `--golden-update` writes them anew; read the difference like code."""
 
 from __future__ import annotations
 

@@ -10,8 +10,9 @@ import pytest
 
 from mandamus import Agent, Misuse, ProofError, guardrail, wiring
 from mandamus.core.records import FACTS, decode, encode, event_hash
+from mandamus.drivers.ledger_memory import MemoryLedger
 from mandamus.runtime.replay import EXACT
-from mandamus.testing import Runner, assert_trace
+from mandamus.testing import Runner, VirtualTime, assert_trace
 from tests.e2e.stories import RULES, STORIES, World, agent, pay
 
 
@@ -240,3 +241,21 @@ def test_a_takeover_leaves_no_trace_in_what_a_run_means() -> None:
 def test_facts_that_replay_looks_at_exist() -> None:
     for kind, fields in EXACT.items():
         assert set(fields) <= set(FACTS[kind].__struct_fields__)
+
+
+class _LateMail(MemoryLedger):
+    """Somebody writes at the very moment at which the run is sealed."""
+
+    async def append(self, run: str, after: Any, records: Any, **more: Any) -> Any:
+        if any(decode(raw).type == "RunSealed" for raw in records):
+            await self.send(run, b"{}")
+        return await super().append(run, after, records, **more)
+
+
+def test_mail_that_comes_with_the_seal_changes_nothing() -> None:
+    """Nothing stands behind a seal, and the loop ends."""
+    clock = VirtualTime()
+    r = Runner(agent(World(), "Hello."), clock=clock, ledger=_LateMail(clock.now))
+    result = asyncio.run(r.turn("Say hello"))
+    assert result.state == "completed"
+    assert r.events[-1].type == "RunSealed"

@@ -14,7 +14,7 @@ from mandamus.core.digests import action_digest
 from mandamus.core.money import Money
 from mandamus.core.payload import card_digest
 from mandamus.core.records import AnyRecord
-from mandamus.core.run import Action, Waiting, ripe
+from mandamus.core.run import Action, Waiting
 from mandamus.errors import Misuse, ProofError, Refused
 from mandamus.ports import Ledger
 from mandamus.proof import ballot as ballots
@@ -94,18 +94,21 @@ def _open(story: read.Story, action_id: str, about: str) -> tuple[Action, Waitin
     if found:
         ids = ", ".join(f"{story.id}/{a.id}" for a, _ in found)
         raise Misuse(f"{len(found)} actions of this run wait", code="MDM-0012", where=where, found=ids, fix="name one of them")
-    raise _nothing(story, action_id, about, where)
+    raise _nothing(story, action_id, where)
 
 
-def _nothing(story: read.Story, action_id: str, about: str, where: str) -> Misuse:
+def _nothing(story: read.Story, action_id: str, where: str) -> Misuse:
+    """Nothing waits for this kind of vote; if it waits for the other kind, the command for that is the fix."""
+    other = next(((a, q) for a, q in read.waiting(story.run) if not action_id or a.id == action_id), None)
+    if other is not None:
+        verb = "settle" if other[1].about == "outcome" else "approve"
+        options = " --done|--again|--abandon" if verb == "settle" else ""
+        what, fix = "it waits, but for another kind of vote", f"mandamus {verb} {story.id}/{other[0].id}{options} --key FILE"
+        return Misuse(what, code="MDM-0013", where=where, found=other[1].about, fix=fix)
     action = story.run.actions.get(action_id)
     what = f"{action_id} does not wait for people" if action_id else "nothing of this run waits for people"
     found = action.state if action else read.state_of(story.run)
     fix = f"mandamus why {story.id}/{action_id}" if action else "mandamus inbox"
-    if action and action.request and not ripe(action.request):
-        verb = "settle" if action.request.about == "outcome" else "approve"
-        what = f"{action_id} waits, but for another kind of vote"
-        fix = f"mandamus {verb} {story.id}/{action_id}"
     return Misuse(what, code="MDM-0013", where=where, expected="an action that waits", found=found, fix=fix)
 
 

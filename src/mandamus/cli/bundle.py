@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from pathlib import Path
@@ -87,7 +88,8 @@ def write(path: Path, content: bytes) -> None:
             f"the file cannot be written: {error.strerror}", code="MDM-0024", where=str(path), fix="-o FILE in a folder of yours"
         ) from None
     finally:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it was moved, or never made
+            draft.unlink()
 
 
 @click.command("verify", context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})

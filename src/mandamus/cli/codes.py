@@ -179,6 +179,16 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0220": ("Unknown time zone", "An IANA name such as Europe/Berlin; limits per day are counted in it."),
     "MDM-0221": ("Not a tool", "Put @tool(safety=..., data=...) above the function, or use Tool.of(fn, ...)."),
     "MDM-0222": ("Two tools of one name", "The second would shadow the first; names differ by more than case."),
+    "MDM-0223": ("A field of an agent", "It has another form than it must have; the message says which."),
+    "MDM-0224": ("A text of an agent", "It must be text that can be written down: no lone surrogates, of limited length."),
+    "MDM-0225": ("deps is no factory", "module:function, made inside the tool's process; no live object crosses the boundary."),
+    "MDM-0226": ("A list of an agent", "It is a list of something else than it must hold; the message says of what."),
+    "MDM-0227": ("Not a model", "A URI such as openai:NAME, or an object with generate()."),
+    "MDM-0228": (
+        "The output type has no JSON form",
+        "A final answer is parsed strictly: use str, int, bool, lists, dicts or a Struct of them.",
+    ),
+    "MDM-0229": ("No such event type", "`mandamus show RUN --events` prints the types; the docs list them all."),
     "MDM-0230": ("A secret is not set", "Set the variable that the message names; a secret is never written into code or the log."),
     "MDM-0231": (
         "A tool asked for something else on its repeat",
@@ -194,6 +204,8 @@ CODES: dict[str, tuple[str, str]] = {
         "Not a vote",
         "approvals= takes signed votes. A name or an address is no evidence that anybody agreed: mandamus approve ID --key FILE.",
     ),
+    "MDM-0253": ("A run of another agent", "Resume it with the agent that opened it."),
+    "MDM-0254": ("Not a user", "An opaque principal, or an object of principal and roles, from a login; never from the prompt."),
     "MDM-0260": (
         "The record cannot be followed by itself",
         "Replay or a certified run met an event that nothing before it leads to, or a run that does not end.",
@@ -206,6 +218,10 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0263": ("certify: no such file or module", "FILE.py or module:attr."),
     "MDM-0264": ("certify: the file does not run", "The message names the error; nothing was certified."),
     "MDM-0265": ("certify: which agent?", "Name an Agent, or a function that makes one."),
+    "MDM-0270": ("A golden trace's name", "A plain file name; it stands in golden/ beside the test."),
+    "MDM-0271": ("Too late to enrol", "Approvers of a test are enrolled before its first turn."),
+    "MDM-0272": ("Nobody can vote there", "In a test: enrol the approver first, and vote on an action that waits."),
+    "MDM-0273": ("There was no turn yet", "Call turn() before asking what it led to."),
     # -- a rule said no --------------------------------------------------------------------------------------------------------
     "MDM-0300": ("Refused", "A rule said no. Nothing was done."),
     "MDM-0310": (
@@ -290,6 +306,10 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0623": ("One key signed twice", "A key counts once, whatever it calls itself."),
     "MDM-0624": ("Too few signatures", "More different keys must have signed."),
     "MDM-0625": ("A key that is not trusted for this", "The trust file says whose signatures count, for what."),
+    "MDM-0626": (
+        "agent.yaml is not the text that was signed",
+        "It is not the agent that was approved. Look at what changed, and have its author sign it again.",
+    ),
     "MDM-0630": (
         "Not a ledger, or not a message",
         "The file is damaged or of another kind; keep it as evidence. A message that is not in the one form is refused and recorded.",
@@ -359,13 +379,26 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0747": ("Rules in YAML need a reader", "Load them by Agent(policies=[...]), which brings one."),
     "MDM-0750": ("Not a rule", "@rule(id, text) over a plain function of the facts."),
     "MDM-0751": ("A rule that has no digest", "Its source must be readable and hold its constants itself."),
+    "MDM-0760": ("agent.yaml cannot be read so", "An unknown key or a value of another form; the place is file:line:column."),
+    "MDM-0761": ("Code that agent.yaml or a command names", "module:attr or FILE.py:attr; it does not exist, or fails while it is read."),
+    "MDM-0762": ("A file that agent.yaml names", "It cannot be read, or is not the one whose digest is bound."),
+    "MDM-0763": ("The author's signature", "It is missing, or its key is no author of the trust file."),
     # -- the demo --------------------------------------------------------------------------------------------------------------
+    "MDM-0800": ("The demo has a ledger of its own", "Choose its folder by --dir."),
     "MDM-0801": ("Not a folder of the demo", "The demo only wipes a folder that holds its own marker. Choose another by --dir."),
     "MDM-0802": ("The demo's folder cannot be written", "Choose another by --dir."),
     "MDM-0803": ("A process of the demo ended early", "Its output stands in the demo's folder."),
     "MDM-0804": ("The demo did not go as it must", "The step is named; please report it."),
     "MDM-0805": ("You did not sign", "So nothing was paid, which is the point."),
     "MDM-0806": ("Nobody gave the word", "A process of the demo waited in vain for the others."),
+    "MDM-0810": ("treasury: no store of its own", "Idempotency is the ledger's."),
+    "MDM-0811": ("treasury: too short a secret", "A tag under a short secret can be guessed; and it is no evidence."),
+    "MDM-0812": ("treasury: a control that cannot fail", "Outside tier dev the kit needs a real screener and no shared-key tags."),
+    "MDM-0813": ("treasury: an amount that would be rounded", "Write it in the decimals in which policy counts the currency."),
+    "MDM-0814": ("treasury: a part of another form", "An object with the named method, or a function."),
+    "MDM-0820": ("No such template", "`mandamus init --help` lists them."),
+    "MDM-0821": ("Something is there already", "init never overwrites; choose an empty folder."),
+    "MDM-0822": ("A file of the template cannot be written", "What was written before it is left; remove it and choose another folder."),
     # -- why a run may not start (COMPLIANCE) ------------------------------------------------------------------------------------
     "basis_missing": ("No lawful basis", "A tool touches personal data; GDPR Art. 6 asks for a basis: lawful_basis=... on the agent."),
     "basis_mismatch": (

@@ -27,7 +27,7 @@ def help_(cli: Cli, code: str | None) -> int:
     found = _code(code)
     name = f"MDM-{int(found[1]):04}" if found else code
     if name not in CODES:
-        near = difflib.get_close_matches(name, CODES, n=1)
+        near = [] if found else difflib.get_close_matches(name, CODES, n=1)
         raise Misuse(
             f"there is no code {code[:20]!a}",
             code="MDM-0004",

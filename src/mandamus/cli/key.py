@@ -107,13 +107,16 @@ async def _enroll(cli: Cli, principal: str, roles: tuple[str, ...], lines: list[
 
 @verb("trust", exits={0: "printed"})
 @click.option("-o", "--output", metavar="FILE", help="Write it there.")
-def trust(cli: Cli, output: str | None) -> int:
+@click.option("--add", "lines", multiple=True, metavar="LINE", help='Believe one more key, such as "author ci VKEY".')
+def trust(cli: Cli, output: str | None, lines: tuple[str, ...]) -> int:
     """Print this ledger's trust file: whose signatures count, for what. Hand it over by another way than the bundles."""
     from mandamus import wiring
     from mandamus.cli.bundle import write
 
     cli.must_exist()
     home = wiring.home_of(cli.uri)
+    for line in lines:
+        home.add_trust(line)
     found = home.trust()
     text = home.trust_file.read_text(encoding="utf-8") if home.trust_file else ""
     if output:

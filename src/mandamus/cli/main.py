@@ -71,6 +71,8 @@ def _click(args: list[str]) -> int:
         return int(code or 0)
     except click.exceptions.Exit as done:
         return int(done.exit_code)
+    except SystemExit as done:  # completion has answered
+        return int(done.code or 0)
     except click.Abort:
         return INTERRUPTED
     except click.UsageError as error:

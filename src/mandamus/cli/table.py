@@ -50,6 +50,13 @@ NOUNS: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
             "list": ("key:list_", "Keys and approvers of this ledger."),
         },
     ),
+    "manifest": (
+        "agent.yaml: what it binds, and its author.",
+        {
+            "show": ("manifest:show", "What agent.yaml binds and who signed it."),
+            "sign": ("manifest:sign", "Sign agent.yaml as its author."),
+        },
+    ),
 }
 
 # The seeds' words for ours; the longest match wins.

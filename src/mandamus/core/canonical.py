@@ -71,7 +71,18 @@ def parse(raw: bytes) -> Any:
 
 
 def accept(raw: bytes) -> Any:
-    """Stored bytes are believed only if they are the canonical form of what they parse to."""
+    """Stored bytes are believed only if they are the canonical form of what they parse to.
+
+    What re-encodes to the very same bytes holds no duplicate key, no wide integer and no NaN, whichever parser read it; anything
+    else goes to the strict one, which says what is wrong.
+    """
+    if orjson is not None:
+        try:
+            value = orjson.loads(raw)
+            if canon(value) == raw:
+                return value
+        except (ValueError, TypeError, RecursionError):
+            pass
     value = parse(raw)
     if canon(value) != raw:
         raise ValueError("not canonical")

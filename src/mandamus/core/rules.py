@@ -168,7 +168,7 @@ def over_budget(run: Run, given: e.Prepared) -> str:
 
 
 def _reply(run: Run, given: e.Reply) -> list[Draft]:
-    if run.stage not in ("asking", "stopping") or (given.turn, given.attempt) != (run.turn, run.attempt):
+    if run.life in ENDED or run.stage not in ("asking", "stopping") or (given.turn, given.attempt) != (run.turn, run.attempt):
         raise NotDue("reply")
     n = len(given.proposals)
     fact = r.ModelReplied(attempt=given.attempt, calls=n, model=given.model, stop=given.stop, usage=given.usage)
@@ -196,7 +196,7 @@ _FATAL = {"auth": "model_auth", "bad_request": "model_request", "fault": "model_
 
 
 def _lost(run: Run, given: e.ModelLost) -> list[Draft]:
-    if run.stage not in ("asking", "stopping", "failed") or given.attempt != run.attempt:
+    if run.life in ENDED or run.stage not in ("asking", "stopping") or given.attempt != run.attempt:
         raise NotDue("model")
     again = given.retry_at is not None and run.spent.retries < run.genesis.budget.retries and run.stage != "stopping"
     fact = r.ModelFailed(
@@ -370,8 +370,8 @@ def _ended_or_doubted(run: Run, action: Action, given: e.Outcome) -> list[Draft]
         case "doubt":
             if action.effect == "read" and not again:
                 return [_ended(run, action, "failed", given.via, freed(action), given.code or given.cause)]
-            fact = r.ActionDoubted(action=action.id, attempt=action.attempt, cause=given.cause, retry_at=retry)
-            return [_draft(run, fact, *((Content("fault", given.value, given.data),) if given.value is not None else ()))]
+            doubt = r.ActionDoubted(action=action.id, attempt=action.attempt, cause=given.cause, retry_at=retry)
+            return [_draft(run, doubt, *((Content("fault", given.value, given.data),) if given.value is not None else ()))]
         case "unclear":
             return [_draft(run, r.ActionDoubted(action=action.id, attempt=action.attempt, cause="unclear", retry_at=retry))]
 
@@ -380,10 +380,16 @@ def _steps(run: Run, given: e.Steps) -> list[Draft]:
     parent = run.actions.get(given.parent)
     if parent is None or parent.state != "started":
         raise NotDue(f"{given.parent} is not running")
-    return [_proposal(run, p, f"{given.parent}.{k}", "tool", given.parent) for k, p in enumerate(given.proposals, given.first)]
+    ids = [f"{given.parent}.{k}" for k in range(given.first, given.first + len(given.proposals))]
+    if any(id in run.actions for id in ids):
+        raise NotDue("a step is proposed once")
+    return [_proposal(run, p, id, "tool", given.parent) for id, p in zip(ids, given.proposals, strict=True)]
 
 
 def _use(run: Run, given: e.Use) -> list[Draft]:
+    action = run.actions.get(given.action)
+    if action is None or action.state != "started":
+        raise NotDue(f"{given.action} is not running")
     fact = r.CapabilityChecked(action=given.action, capability=given.capability, mechanism=given.mechanism, result=given.result, use=given.use)
     return [_draft(run, fact, *((Content("value", given.value),) if given.value is not None else ()))]
 
@@ -401,7 +407,9 @@ def owned(run: Run, fact: r.RunOwned) -> list[Draft]:
 
 # -- mail and time -----------------------------------------------------------------------------------------------------------
 def _mail(run: Run, given: e.Mail) -> list[Draft]:
-    """Every message becomes exactly one fact, whatever it is worth."""
+    """Every message becomes exactly one fact, whatever it is worth. Behind the seal there is no fact any more."""
+    if run.life == "sealed":
+        raise NotDue("the run is sealed")
     reason = given.reason or _why_not(run, given)
     if reason:
         body = () if given.value is None else (Content("message", given.value, "confidential"),)
@@ -431,6 +439,8 @@ def _why_not(run: Run, given: e.Mail) -> str:
         return "not_waiting"
     if request.id != given.request or request.about != given.about:
         return "wrong_request"
+    if given.decision == "modify" and action is not None and action.state in IN_DOUBT:
+        return "wrong_action"  # it may have happened: nobody replaces what is not settled
     if given.clock.now >= request.expires:
         return "expired"
     return "voted_already" if any(v.principal == given.principal for v in request.votes) else ""

@@ -29,13 +29,13 @@ LIVES = {
     "sealed": (),
 }
 ACTIONS = {
-    "proposed": ("judged", "cancelled"),
+    "proposed": ("judged", "denied", "cancelled"),
     "judged": ("started", "denied", "judged", "cancelled"),
     "started": ("doubted", "done", "failed"),
     "doubted": ("started", "done", "failed", "unknown", "cancelled", "doubted"),
     "unknown": ("started", "done", "settled"),
     "done": (),
-    "failed": ("started", "denied", "cancelled"),
+    "failed": ("judged", "denied", "cancelled"),
     "denied": (),
     "cancelled": (),
     "settled": (),

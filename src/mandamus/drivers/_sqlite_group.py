@@ -37,22 +37,25 @@ class GroupCommit:
 
     def __init__(self, commit: Callable[[list[Job]], None]) -> None:
         self._commit = commit
-        self._state = threading.Condition()
+        self._lock = threading.RLock()
+        self._state = threading.Condition(self._lock)
         self._waiting: deque[Job] = deque()
         self._busy = False
         self._thread: threading.Thread | None = None
         self._closed = False
         self.inline = self.groups = 0
 
-    async def submit(self, work: Callable[[], Any], *, durable: bool = True) -> Any:
+    async def submit(self, work: Callable[[], Any], *, durable: bool = True, lone: bool = False) -> Any:
+        """`lone`: the caller is the only one who drives anything here, so nobody is waited for."""
         job = Job(work, durable, asyncio.get_running_loop())
-        with self._state:
+        with self._lock:
             self._waiting.append(job)
-        try:
-            await asyncio.sleep(0)  # whoever else is ready joins now; 2 us, where a needless flush costs 50 or 5,000
-        except asyncio.CancelledError:
-            self._withdraw(job)
-            raise
+        if not lone:
+            try:
+                await asyncio.sleep(0)  # whoever else is ready joins now; 2 us, where a needless flush costs 50 or 5,000
+            except asyncio.CancelledError:
+                self._withdraw(job)
+                raise
         if self._take_alone(job):
             self._run([job])
             self.inline += 1
@@ -71,7 +74,7 @@ class GroupCommit:
             thread.join()
 
     def _take_alone(self, job: Job) -> bool:
-        with self._state:
+        with self._lock:
             if self._busy or len(self._waiting) != 1 or self._waiting[0] is not job:
                 return False
             self._waiting.popleft()
@@ -103,7 +106,7 @@ class GroupCommit:
         try:
             self._commit(jobs)
         finally:
-            with self._state:
+            with self._lock:
                 self._busy = False
                 if self._waiting:
                     if self._thread is None:

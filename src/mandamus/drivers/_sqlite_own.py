@@ -42,6 +42,10 @@ class Ownership:
     def holds(self, run: str) -> bool:
         return run in self._held
 
+    def only(self, run: str) -> bool:
+        """Whether this is the one run that is driven here."""
+        return len(self._held) == 1 and run in self._held
+
     def give_back(self, run: str) -> None:
         handle = self._held.pop(run, None)
         if handle is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from operator import attrgetter
 
 import apsw
 
@@ -178,14 +179,17 @@ def _move(cursor: apsw.Cursor, no: int, old: Head, new: Admitted, wake: Wake | N
     return Head(old.run, new.seq, new.hash, new.epoch, old.owner, old.lease_until, wake_at, old.mail, old.prio, tries, state)
 
 
+_place_of = attrgetter("seq", "part")
+
+
 def _payload_rows(no: int, payloads: Sequence[Payload]) -> list[tuple[int, str, str, bytes]]:
     """Ordinals follow the names of the parts, so that reading by spot is reading by (seq, part)."""
     rows: list[tuple[int, str, str, bytes]] = []
     seq, ordinal = -1, 0
-    for p in sorted(payloads, key=lambda p: (p.seq, p.part)) if len(payloads) > 1 else payloads:
+    for p in sorted(payloads, key=_place_of) if len(payloads) > 1 else payloads:
         ordinal = ordinal + 1 if p.seq == seq else 1
         seq = p.seq
-        rows.append((spot(no, seq, ordinal), p.part, p.form, p.bytes))
+        rows.append((no << 33 | seq << 5 | ordinal, p.part, p.form, p.bytes))
     return rows
 
 

@@ -98,7 +98,7 @@ class SqliteLedger:
         def work() -> Head:
             return tables.append(self._cursor, run, after, new, records, payloads, also, wake, self._clock())
 
-        head: Head = await self._submit(work)
+        head: Head = await self._submit(work, lone=self._own.only(run))
         return head
 
     async def read(self, run: str, after: int = -1, upto: int | None = None) -> AsyncIterator[bytes]:
@@ -304,9 +304,9 @@ class SqliteLedger:
             self._finished, self._log_pages = False, 0
 
     # -- writing -------------------------------------------------------------------------------------------------------------
-    async def _submit(self, work: Callable[[], Any], *, durable: bool = True) -> Any:
+    async def _submit(self, work: Callable[[], Any], *, durable: bool = True, lone: bool = False) -> Any:
         self._refuse_closed()
-        return await self._group.submit(work, durable=durable)
+        return await self._group.submit(work, durable=durable, lone=lone)
 
     def _commit(self, jobs: list[Job]) -> None:
         """All jobs in one transaction. Runs in a caller's task or in the writer thread, never in both at once."""
@@ -319,7 +319,7 @@ class SqliteLedger:
             return
         outcome = "none"
         try:
-            self._begin(any(job.durable for job in jobs))
+            self._begin(jobs[0].durable or any(job.durable for job in jobs))
             if _perform(self._cursor, jobs, self._path):
                 outcome = "unknown"  # from here the log may hold the commit, whatever SQLite says
                 self._cursor.execute("COMMIT")

@@ -68,10 +68,15 @@ async def _settled(s: Session) -> bool:
     """Everything is saved, and nobody wrote to us meanwhile."""
     if not await s.save():
         return False
-    if s.head and s.head.mail > s.run.cursor:
+    if _unread(s):
         await mail.drain(s)
         return False
     return True
+
+
+def _unread(s: Session) -> bool:
+    """Mail behind the cursor. A sealed run reads none: nothing may stand behind its seal."""
+    return s.head is not None and s.head.mail > s.run.cursor and s.run.life != "sealed"
 
 
 async def _halt(s: Session, fault: ProofError | EngineFault) -> None:
@@ -85,7 +90,7 @@ async def _halt(s: Session, fault: ProofError | EngineFault) -> None:
 
 async def _take_next(s: Session) -> bool:
     """Take whatever comes first: an answer, mail, a request from a running tool, or the time. False: nothing will come."""
-    if s.head and s.head.mail > s.run.cursor and not s.unsaved:
+    if _unread(s) and not s.unsaved:
         await mail.drain(s)
         return True
     if not s.flying:

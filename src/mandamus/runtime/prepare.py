@@ -51,6 +51,8 @@ async def join(s: Session, items: list[Item]) -> list[str]:
     """Append the items to the running prompt; returns the user's new words, for the guardrails of point `input`."""
     if not s.messages:
         s.tokens = _tokens(s.bound.spec.instructions) + sum(_tokens(t.description) + _tokens(str(t.input_schema)) for t in s.bound.spec.tools)
+    if len(items) > 2:
+        await s.preload({(item.seq, item.part) for item in items if item.part})
     heard: list[str] = []
     for item in items:
         message = await _message(s, item)

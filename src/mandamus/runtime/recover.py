@@ -68,6 +68,9 @@ async def _hold(s: Session) -> Session:
     held = await s.env.ledger.claim("default", LEASE_MS, run=s.run.id)
     if held is None:
         raise Conflict(f"run {s.run.id} could not be claimed", on="run")
+    if s.head is not None and held.hash != s.head.hash:
+        await s.env.ledger.renew(held, 0)
+        raise Conflict(f"another process drove run {s.run.id} before it could be claimed", on="run", head=held, fix="mandamus show " + s.run.id)
     s.head = held
     s.live = held
     return s

@@ -22,17 +22,17 @@ def book(operation: str, to: str, amount: Money) -> str:
         file.write(json.dumps({"operation": operation, "to": to, "amount": str(amount)}) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    return reference(operation)
+    return f"bank-{len(statement())}"
 
 
-def booked(operation: str) -> bool:
-    """Whether a payment with this operation id was made."""
+def booked(operation: str) -> str | None:
+    """The bank's reference of the payment with this operation id, or None when there is none."""
+    return next((f"bank-{n}" for n, line in enumerate(statement(), 1) if line["operation"] == operation), None)
+
+
+def statement() -> list[dict[str, str]]:
     path = _file()
-    return path.exists() and any(json.loads(line)["operation"] == operation for line in path.read_text().splitlines())
-
-
-def reference(operation: str) -> str:
-    return f"bank-{operation[:8]}"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def _file() -> Path:
@@ -43,9 +43,8 @@ class Statement:
     """What the bank says about one operation."""
 
     async def find(self, operation_id: str) -> Found | Absent:
-        if booked(operation_id):
-            return Found(Receipt(id=reference(operation_id)))
-        return Absent("the bank's statement does not list it")
+        reference = booked(operation_id)
+        return Found(Receipt(id=reference)) if reference else Absent("the bank's statement does not list it")
 
 
 @tool(safety="read", effect="read", data=Business(subject=OWN, retention="books"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from agent import PROMPT, agent
-from bank import send_payment
+from bank import get_balance, send_payment, statement
 
 from mandamus import Agent
 from mandamus.drivers.model_scripted import ScriptedModel, Step
@@ -15,11 +15,8 @@ POLICIES = str(Path(__file__).with_name("policies"))
 
 
 @pytest.fixture(autouse=True)
-def statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The bank of this test."""
-    path = tmp_path / "bank.jsonl"
-    monkeypatch.setenv("PAYOUT_BANK", str(path))
-    return path
+def bank_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAYOUT_BANK", str(tmp_path / "bank.jsonl"))
 
 
 def runner_of(who: Agent) -> Runner:
@@ -40,16 +37,16 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("amount", "verdict", "payments"), TABLE)
-def test_the_policy_table(amount: str, verdict: str, payments: int, statement: Path) -> None:
+def test_the_policy_table(amount: str, verdict: str, payments: int) -> None:
     pay = ("send_payment", {"to": "Acme", "amount": {"amount": amount, "currency": "USD", "decimals": 2}})
     model = ScriptedModel([Step(calls=(pay,)), "done"])
-    runner = runner_of(Agent(name="table", model=model, tools=[send_payment], policies=[POLICIES]))
+    runner = runner_of(Agent(name="table", model=model, tools=[get_balance, send_payment], policies=[POLICIES]))
     asyncio.run(runner.turn("pay"))
     assert next(e.fact.verdict for e in runner.events if e.type == "ActionJudged") == verdict
-    assert len(statement.read_text().splitlines() if statement.exists() else []) == payments
+    assert len(statement()) == payments
 
 
-def test_the_story(statement: Path) -> None:
+def test_the_story() -> None:
     async def story() -> None:
         runner = runner_of(agent)
         assert (await runner.turn(PROMPT)).state == "suspended"
@@ -58,4 +55,4 @@ def test_the_story(statement: Path) -> None:
         assert_trace(runner.events, "payout")
 
     asyncio.run(story())
-    assert len(statement.read_text().splitlines()) == 1
+    assert len(statement()) == 1

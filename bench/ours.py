@@ -1,0 +1,127 @@
+"""Our own side of the units: the agent that every unit runs, and how its ledger is opened. Imports mandamus, so units import it late.
+
+One keyed tool, Cedar on with one permit, guardrails and OpenTelemetry off, payloads stored. `turns` counts model calls, as everywhere in
+this folder: `turns - 1` tool calls, then the answer.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import bank
+from mandamus import Absent, Agent, Budget, Ctx, Found, Unclear, tool, wiring
+from mandamus.data import Business, none
+from mandamus.drivers.model_scripted import ScriptedModel, Step
+
+NUMBERS = Business(subject=none("numbers"), retention="books")
+PERMITS = ({"id": "tools", "permit": {"tool": "add"}},)
+SUSPENDS = (*PERMITS, {"id": "asks", "permit": {"tool": "ask"}}, {"id": "agree", "needsApproval": {"tools": "ask", "quorum": 1}})
+
+
+@tool(safety="write", effect="keyed", data=NUMBERS)
+async def add(ctx: Ctx, a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool(safety="write", effect="keyed", data=NUMBERS)
+async def ask(ctx: Ctx, a: int, b: int) -> int:
+    """Add two numbers, once somebody agreed."""
+    return a + b
+
+
+class Teller:
+    """Asks the crash matrix's bank."""
+
+    async def find(self, operation_id: str) -> Any:
+        said = bank.find(operation_id)
+        return Found(said) if said.startswith("found") else Absent(said) if said == "absent" else Unclear(said)
+
+
+def paying(effect: Any) -> Any:
+    """The crash matrix's tool, in one of its classes."""
+
+    async def pay(ctx: Ctx, a: int, b: int) -> str:
+        """Pay, under the operation id."""
+        return bank.pay(ctx.operation_id)
+
+    return tool(safety="financial", effect=effect, data=NUMBERS, reconcile=Teller() if effect == "reconcilable" else None)(pay)
+
+
+def agent(turns: int, only: Any = add, *, last: Any = None, policies: Any = PERMITS) -> Agent[str]:
+    """`turns - 1` calls of `only`, the last of them of `last` when there is one, then the answer."""
+    names = [only.name] * (turns - 1)
+    if last is not None:
+        names[-1] = last.name
+    steps = [Step(calls=((name, {"a": k, "b": 1}),)) for k, name in enumerate(names)]
+    tools = [only] if last is None else [only, last]
+    budget = Budget(turns=turns + 5, calls=turns + 5)
+    return Agent(name="bench", purpose="bench", model=ScriptedModel([*steps, "done"]), tools=tools, policies=policies, budget=budget)
+
+
+async def ready(turns: int) -> Agent[str]:
+    """An agent whose policies are parsed: peers' graphs are built before the clock starts, too."""
+    bot = agent(turns)
+    bot._bound = await wiring.bind(bot)
+    return bot
+
+
+def suspending(turns: int) -> Agent[str]:
+    return agent(turns, last=ask, policies=SUSPENDS)
+
+
+def uri(folder: str) -> str:
+    return "sqlite:///" + str(pathlib.Path(folder).resolve() / "x.db")
+
+
+async def drained(env: Any) -> None:
+    """The write-ahead log into the file, so that what a unit measures begins with an empty one."""
+    env.ledger._writer.wal_checkpoint(mode=3)
+
+
+async def vote(env: Any, result: Any, key: Any) -> bytes:
+    """One person's signed vote for what waits, as a front end would send it."""
+    from mandamus.core.records import ApprovalRequested, decode
+    from mandamus.proof import ballot as ballots
+    from mandamus.proof import mail as post
+
+    requests = [r.fact async for raw in env.ledger.read(result.run_id) if isinstance((r := decode(raw)).fact, ApprovalRequested)]
+    q = requests[-1]
+    said = ballots.Ballot(
+        action=q.digest, card=q.card, decision="approve", expires=q.expires, origin=env.origin, policy=q.policy, request=q.request,
+        run=result.run_id, scope="once",
+    )  # fmt: skip
+    envelope = ballots.sign(said, key.sign, key.keyid)
+    return post.encode(post.Vote(envelope=envelope.decode("ascii")))
+
+
+async def suspend(turns: int, folder: str) -> None:
+    """W4's first process: runs to the approval, enrols the person, and leaves the vote beside the ledger."""
+    from mandamus.drivers.sign_file import FileSigner
+
+    env = await wiring.open_env(uri(folder))
+    key = FileSigner.create(pathlib.Path(folder) / "person.pem", "bench.local/person")
+    env.home.add_trust(f"approver p-person {key.vkey}")
+    result = await suspending(turns).run("go", ledger=env, run_id="suspended")
+    assert result.state == "suspended", result
+    (pathlib.Path(folder) / "vote").write_bytes(await vote(env, result, key))
+    await wiring.close_env(env)
+
+
+async def resume(turns: int, folder: str, said: bytes) -> None:
+    env = await wiring.open_env(uri(folder))
+    result = await suspending(turns).resume("suspended", [said], ledger=env)
+    assert (result.state, result.output) == ("completed", "done"), result
+    await wiring.close_env(env)
+
+
+async def live(effect: str, turns: int, folder: str) -> dict[str, int]:
+    """One life of the crash matrix: begins the run, or takes it over."""
+    env = await wiring.open_env(uri(folder))
+    bot = agent(turns, paying(effect), policies=({"id": "pay", "permit": {"tool": "pay"}},))
+    begun = await env.ledger.head("crash") is not None
+    result = await (bot.resume("crash", ledger=env) if begun else bot.run("go", ledger=env, run_id="crash"))
+    await wiring.close_env(env)
+    unknown = sum(a.state in ("unknown", "doubted") for a in result.actions)
+    return {"ended": int(result.state == "completed"), "unknown": unknown}

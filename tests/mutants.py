@@ -1,0 +1,150 @@
+"""Break the code on purpose: each mutant below must be killed by a test. `python tests/mutants.py [part of a name]`
+
+Each mutant is one textual change to a copy of the sources; the tests named beside it run against the copy. A survivor is a hole in
+the tests, a mutant whose text is no longer there is a hole in this list: both end with exit 1.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMED, CERTIFY, SIM = "tests/crash/test_named.py", "tests/crash/test_certify.py", "tests/crash/test_sim.py"
+PATIENCE_S = 120
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`changes`: (file under src/mandamus, text, its replacement), each text exactly once in its file. `kills`: pytest's -k on `tests`."""
+
+    name: str
+    changes: tuple[tuple[str, str, str], ...]
+    tests: str
+    kills: str = ""
+
+
+def m(name: str, file: str, old: str, new: str, tests: str, kills: str = "") -> Mutant:
+    return Mutant(name, ((file, old, new),), tests, kills)
+
+
+JUDGE, RULES, RUN, DRIVE, SESSION = "runtime/judge.py", "core/rules.py", "core/run.py", "runtime/drive.py", "runtime/session.py"
+EXECUTE, RECOVER, MEMORY, MAIL = "runtime/execute.py", "runtime/recover.py", "drivers/ledger_memory.py", "runtime/mail.py"
+
+MUTANTS = (
+    m("append after the effect", DRIVE, "if (s.urgent or leaves) and not await s.save():", "if s.urgent and not await s.save():", SIM, "without_faults"),
+    m(
+        "redo of keyed with a fresh id", JUDGE, "operation = action.operation or operation_id(args=action.args, call=action.call,",
+        "operation = operation_id(args=action.args, call=f'{action.call}/{action.attempt}',", CERTIFY, "example and keyed",
+    ),
+    m(
+        "redo of reconcilable", RULES, 'elif a.state == "doubted" and a.effect == "reconcilable" and', 'elif a.state == "doubted" and a.effect == "nothing" and',
+        CERTIFY, "example and reconcilable",
+    ),
+    m(
+        "redo of irreversible", JUDGE, '        case "irreversible":\n            return True', '        case "irreversible":\n            return False',
+        CERTIFY, "example and irreversible",
+    ),
+    m(
+        "doubted is executed again without a judgement", RULES, 'if a.state == "started":\n            out.append', 'if a.state in ("started", "doubted"):\n            out.append',
+        NAMED, "meanwhile_denies",
+    ),
+    m('"absent" on lease expiry alone', EXECUTE, "    return s.live is not None", "    return True", NAMED, "absent_counts_for_nothing"),
+    m(
+        '"absent" while a thread can still land', EXECUTE, 'if action.cause == "timeout" and not tool.is_async:', 'if action.cause == "never":',
+        NAMED, "thread_that_outlived",
+    ),
+    m(
+        "attempt without judgement", RULES, "return [judged, _start(run, action, v)]", "return [_start(run, action, v)]", SIM, "without_faults",
+    ),
+    m(
+        "quorum without policy", JUDGE, "    facts, combined = await _ask(b, tool.spec, action, args, own, people, sums)\n",
+        "    facts, combined = await _ask(b, tool.spec, action, args, own, people, sums)\n    if met:\n        combined = msgspec.structs.replace(combined, verdict='allow')\n",
+        NAMED, "friday",
+    ),
+    m("stale authority: AccountCheck dropped", SESSION, "also.append(AccountCheck(AUTHORITY, self.authority))", "pass", NAMED, "stop_between"),
+    m("the turn's clock at a later vote", JUDGE, "Batch(s, policy_clock(s))", "Batch(s, s.run.genesis.clock)", NAMED, "friday"),
+    m("blind append", MEMORY, "        if not _same(old, after):\n", "        if False:\n", NAMED, "late_outcome"),
+    m("the hash of the head is not compared", MEMORY, "stored.seq == after.seq and stored.hash == after.hash and", "stored.seq == after.seq and", "tests/ports/test_ledger_conformance.py", "memory"),
+    m("vote not consumed", JUDGE, "votes=tuple(sorted(votes))", "votes=()", NAMED, "named_in_the_intent"),
+    m("vote not verified by this owner", JUDGE, "        if isinstance(found, str):\n            continue\n", "        if isinstance(found, str):\n            good[str(seq)] = seq\n            continue\n", NAMED, "junk_votes"),
+    m("one person votes twice", RUN, "people = {v.principal for v in request.votes if", "people = {v.seq for v in request.votes if", NAMED, "forged or one_message"),
+    m("mail cursor not folded", RUN, "replace(run, cursor=max(run.cursor, mail.cursor), keys=", "replace(run, keys=", NAMED, "one_message"),
+    m(
+        "a second resume kills a live owner", RECOVER, '    held = await env.ledger.claim("default", LEASE_MS, run=run)\n    if held is None:\n        raise Misuse',
+        "    held = await env.ledger.head(run)\n    if held is None:\n        raise Misuse", NAMED, "second_resume",
+    ),
+    m("due before the mailbox", RECOVER, "        if s.head.mail > s.run.cursor:\n            await mail.drain(s)\n        return s\n", "        return s\n", NAMED, "older_than_any_resend"),
+    m("an exception is read as failed", EXECUTE, 'return _doubt(s, action, tool, "fault")', 'return _not_done(s, action, tool, "fault")', NAMED, "exception_after"),
+    m("payload unchecked", "core/payload.py", "if len(secret) != SALT or commit(secret, value) != commitment:", "if len(secret) != SALT:", NAMED, "swapped_payload"),
+    m(
+        "an outcome shares its append with an intent", DRIVE, "if s.unsaved and not isinstance(given, Judgement) and", "if False and",
+        NAMED, "outcome_is_not_lost",
+    ),
+    m("a wake-up is lost at give-back", MEMORY, "wake_at=now if head.wake_at is None else min(head.wake_at, now)", "wake_at=head.wake_at", NAMED, "given_back"),
+    m("opened, and driven although somebody else took it", RECOVER, "if s.head is not None and held.hash != s.head.hash:", "if False:", SIM, "other_fault and stall"),
+    m("a take-over doubts nothing", RUN, 'replace(a, state="doubted", cause="lost", retry_at=0) if a.state == "started" else a', "a", CERTIFY, "example and irreversible"),
+    m("a limit is read and not reserved", JUDGE, "        reserves.append(Reserve(account=id, amount=amount))\n", "", NAMED, "racing"),
+    m("a late ballot counts", MAIL, "    if ballot.expires <= s.clock().now:\n        return \"expired\"\n", "", NAMED, "shown_yesterday"),
+    m("the action of a ballot is not compared", MAIL, "if ballot.action != action.request.digest or", "if", NAMED, "shown_yesterday"),
+)  # fmt: skip
+
+
+def broken(mutant: Mutant, folder: Path) -> Path:
+    """A copy of the sources with the change in it. Raises LookupError when the text is not there exactly once."""
+    copy = folder / re.sub(r"\W+", "-", mutant.name)
+    copy.mkdir()
+    skip = shutil.ignore_patterns("__pycache__", ".*")
+    for name in ("src", "tests", "examples", "policies"):
+        shutil.copytree(ROOT / name, copy / name, ignore=skip)
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    for file, old, new in mutant.changes:
+        path = copy / "src" / "mandamus" / file
+        text = path.read_text("utf-8")
+        if text.count(old) != 1:
+            raise LookupError(f"{file} holds the text {text.count(old)} times: {old.strip()[:70]!r}")
+        path.write_text(text.replace(old, new), "utf-8")
+    return copy
+
+
+def verdict(mutant: Mutant, folder: Path) -> tuple[bool, str]:
+    """(killed, by what)."""
+    try:
+        copy = broken(mutant, folder)
+    except LookupError as error:
+        return False, f"no longer applies: {error}"
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", *mutant.tests.split()]
+    command += ["-k", mutant.kills] if mutant.kills else []
+    env = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        return True, "a test that never ended"
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+    failed = re.findall(r"^(?:FAILED|ERROR) (?:\S*::)?(\S+)", done.stdout, re.MULTILINE)
+    if done.returncode == 1 and failed:
+        return True, failed[0]
+    return False, "SURVIVED" if done.returncode == 0 else f"pytest ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-300:]}"
+
+
+def main(wanted: str = "") -> int:
+    chosen = [x for x in MUTANTS if wanted in x.name]
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda x: verdict(x, Path(folder)), chosen))
+    for mutant, (killed, by) in zip(chosen, found, strict=True):
+        print(f"{'killed' if killed else 'LIVES '}  {mutant.name:50}  {by}")
+    killed = sum(1 for ok, _ in found if ok)
+    print(f"{killed} of {len(chosen)} mutants killed")
+    return 0 if chosen and killed == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:2]))
