@@ -1,30 +1,38 @@
 # Two commands are the set-up: `make demo` and `make test`. Everything else is for those who change the code.
 VENV := .venv
 PY := $(VENV)/bin/python
-STAMP := $(VENV)/.installed
+RUNTIME := $(VENV)/.runtime
+STAMP := $(VENV)/.tests
 UV := $(shell command -v uv 2>/dev/null)
+PIP := $(if $(UV),uv pip install --python $(PY),$(PY) -m pip install --disable-pip-version-check)
 PYTHON ?= python3
 RUN_TESTS := $(PY) -m pytest -q -p no:cacheprovider
 
-.PHONY: help demo test check lint law mutants bench bench-quick gates docs golden clean
+.PHONY: help lock demo test check lint law mutants bench bench-quick gates docs golden clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# The lock names exact versions and hashes; no address of any registry.
-$(STAMP): requirements.lock pyproject.toml
-ifneq ($(UV),)
-	uv venv -q --allow-existing --python "$$(command -v $(PYTHON))" $(VENV)
-	uv pip install -q --python $(PY) --require-hashes -r requirements.lock
-	uv pip install -q --python $(PY) --no-deps --no-build-isolation -e .
-else
-	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
-	$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
-endif
+# The locks name exact versions and hashes; no address of any registry. What runs needs the first, what tests needs the second.
+define install
+	$(if $(UV),uv venv -q --allow-existing --python "$$(command -v $(PYTHON))" $(VENV),test -x $(PY) || $(PYTHON) -m venv $(VENV))
+	$(PIP) -q --require-hashes -r $(1)
+	$(PIP) -q --no-deps --no-build-isolation -e .
 	@touch $@
+endef
 
-demo: $(STAMP) ## the whole story in one command: asked, stopped, approved, killed, resumed, proved, caught
+$(RUNTIME): requirements.lock pyproject.toml
+	$(call install,requirements.lock)
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	$(call install,requirements-dev.lock)
+	@touch $(RUNTIME)
+
+lock: ## compile both locks anew (needs uv)
+	uv pip compile -q pyproject.toml --group build --generate-hashes --no-header --no-annotate --universal --python-version 3.11 -o requirements.lock
+	uv pip compile -q pyproject.toml --group dev --generate-hashes --no-header --no-annotate --universal --python-version 3.11 -o requirements-dev.lock
+
+demo: $(RUNTIME) ## the whole story in one command: asked, stopped, approved, killed, resumed, proved, caught
 	@$(PY) -m mandamus demo
 
 test: $(STAMP) ## everything that one machine can run (under 10 minutes)

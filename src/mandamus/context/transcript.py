@@ -51,8 +51,8 @@ class Transcript:
 
     def evolve(self, record: Record[Any]) -> None:
         kind = type(record.fact)
-        if kind in TOLD:
-            _STEPS[kind](self, record, record.fact)
+        if kind in STEPS:
+            STEPS[kind](self, record, record.fact)
 
     def close_turn(self) -> None:
         """Answers stand in the order of the calls, whatever the order in which they came."""
@@ -124,7 +124,7 @@ def _result(record: Record[Any], fact: r.ActionEnded) -> Item:
     return Item("note", record.seq, call=fact.action, note=note)
 
 
-_STEPS: dict[type, Callable[[Transcript, Record[Any], Any], None]] = {
+STEPS: dict[type, Callable[[Transcript, Record[Any], Any], None]] = {
     r.RunOpened: _opened,
     r.ContextCompiled: _compiled,
     r.MessageReceived: _message,
@@ -136,5 +136,4 @@ _STEPS: dict[type, Callable[[Transcript, Record[Any], Any], None]] = {
     r.ActionEnded: _ended,
     r.TurnStarted: _turn,
 }
-TOLD = frozenset(_STEPS)
 """The facts that a prompt tells of; every other one leaves the transcript as it is."""

@@ -498,7 +498,7 @@ class Record(Struct, Generic[F], frozen=True, forbid_unknown_fields=True, kw_onl
 
 AnyRecord = Record[Fact]
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
-_EVENT = b"mandamus/v1/event\0"
+EVENT = b"mandamus/v1/event\0"
 _TAIL = b',"v":1}'
 
 
@@ -540,7 +540,7 @@ def _why_no_tail(raw: bytes) -> str:
 
 def event_hash(raw: bytes) -> str:
     """The name of an event, and what the next one calls `prev`."""
-    return hashlib.sha256(_EVENT + raw).hexdigest()
+    return hashlib.sha256(EVENT + raw).hexdigest()
 
 
 def genesis_prev(run: str, opened: RunOpened | LogOpened) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from mandamus.context.transcript import TOLD, Mark, Transcript
+from mandamus.context.transcript import STEPS, Mark, Transcript
 from mandamus.core import effects as e
 from mandamus.core import records as r
 from mandamus.core.accounts import AUTHORITY, Balance
@@ -127,8 +127,8 @@ class Session:
             for a in self.run.actions.values():
                 self.past[a.id] = Past(a.tool, a.state, a.code, a.seq, a.out)
         self.run = evolve(self.run, record, hash)
-        if kind in TOLD:
-            self.transcript.evolve(record)
+        if kind in STEPS:
+            STEPS[kind](self.transcript, record, fact)
         if kind is r.ActionProposed and not fact.fault:  # type: ignore[attr-defined]
             self.tools_of[record.seq] = fact.tool  # type: ignore[attr-defined]
         for part in record.body or ():
@@ -306,8 +306,9 @@ class Session:
     # -- payloads ------------------------------------------------------------------------------------------------------------
     async def value(self, seq: int, part: str) -> Any:
         """A payload's value, its commitment recomputed when it comes from the ledger. Raises ProofError when it is another one or gone."""
-        if (known := self.values.get((seq, part))) is not None:
-            return known
+        key = seq, part
+        if key in self.values:
+            return self.values[key]
         return opened(await self._payload(seq, part), self.commits[(seq, part)])
 
     async def secret(self, seq: int, part: str) -> bytes:

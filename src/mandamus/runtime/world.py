@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from mandamus.core import effects as e
@@ -14,7 +14,7 @@ async def _seal(s: Session, effect: e.Seal) -> e.Input:
     return e.Closing()
 
 
-PERFORMERS: dict[type[e.Effect], Callable[[Session, Any], Awaitable[e.Input]]] = {
+PERFORMERS: dict[type[e.Effect], Callable[[Session, Any], Coroutine[Any, Any, e.Input]]] = {
     e.Prepare: prepare.perform,
     e.AskModel: ask.perform,
     e.Judge: judge.perform,
@@ -24,5 +24,5 @@ PERFORMERS: dict[type[e.Effect], Callable[[Session, Any], Awaitable[e.Input]]] =
 }
 
 
-async def perform(s: Session, effect: e.Effect) -> e.Input:
-    return await PERFORMERS[type(effect)](s, effect)
+def perform(s: Session, effect: e.Effect) -> Coroutine[Any, Any, e.Input]:
+    return PERFORMERS[type(effect)](s, effect)
