@@ -10,6 +10,7 @@ import pathlib
 from typing import Any
 
 import bank
+
 from mandamus import Absent, Agent, Budget, Ctx, Found, Unclear, tool, wiring
 from mandamus.data import Business, none
 from mandamus.drivers.model_scripted import ScriptedModel, Step

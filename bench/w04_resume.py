@@ -34,6 +34,7 @@ def ours_suspend(turns: int, folder: str) -> Sample:
 def ours(turns: int, folder: str) -> Sample:
     """Second process: opens `folder`, parses the policies, hands the vote in, runs to the answer. Imports are not timed."""
     import ours as side
+
     from mandamus.drivers import ledger_sqlite, policy_cedar, policy_python, sign_file, yaml_strict  # noqa: F401
     from mandamus.runtime import drive, handoff, recover, start  # noqa: F401
 

@@ -39,12 +39,14 @@ def ours_prepare(turns: int, folder: str) -> Sample:
 def ours(turns: int, folder: str) -> Sample:
     """Second process: read, verify (strict bytes, links, legal steps) and fold that run. Per turn wall and cpu; `events_per_s`."""
     import ours as side
+
     from mandamus.core.run import fold
     from mandamus.proof.chain import walk
 
     async def read(ledger: Any) -> int:
         walked = walk([raw async for raw in ledger.read("r")], "r")
-        assert walked.fault is None and fold(walked.records).life == "sealed"
+        assert walked.fault is None, walked.fault
+        assert fold(walked.records).life == "sealed"
         return walked.count
 
     samples = []

@@ -29,72 +29,187 @@ class Mutant:
     changes: tuple[tuple[str, str, str], ...]
     tests: str
     kills: str = ""
+    patience_s: int = PATIENCE_S
 
 
-def m(name: str, file: str, old: str, new: str, tests: str, kills: str = "") -> Mutant:
-    return Mutant(name, ((file, old, new),), tests, kills)
+def m(name: str, file: str, old: str, new: str, tests: str, kills: str = "", patience_s: int = PATIENCE_S) -> Mutant:
+    return Mutant(name, ((file, old, new),), tests, kills, patience_s)
 
 
 JUDGE, RULES, RUN, DRIVE, SESSION = "runtime/judge.py", "core/rules.py", "core/run.py", "runtime/drive.py", "runtime/session.py"
 EXECUTE, RECOVER, MEMORY, MAIL = "runtime/execute.py", "runtime/recover.py", "drivers/ledger_memory.py", "runtime/mail.py"
 
 MUTANTS = (
-    m("append after the effect", DRIVE, "if (s.urgent or leaves) and not await s.save():", "if s.urgent and not await s.save():", SIM, "without_faults"),
     m(
-        "redo of keyed with a fresh id", JUDGE, "operation = action.operation or operation_id(args=action.args, call=action.call,",
-        "operation = operation_id(args=action.args, call=f'{action.call}/{action.attempt}',", CERTIFY, "example and keyed",
+        "append after the effect",
+        DRIVE,
+        "if (s.urgent or leaves) and not await s.save():",
+        "if s.urgent and not await s.save():",
+        SIM,
+        "without_faults",
     ),
     m(
-        "redo of reconcilable", RULES, 'elif a.state == "doubted" and a.effect == "reconcilable" and', 'elif a.state == "doubted" and a.effect == "nothing" and',
-        CERTIFY, "example and reconcilable",
+        "redo of keyed with a fresh id",
+        JUDGE,
+        "operation = action.operation or operation_id(args=action.args, call=action.call,",
+        "operation = operation_id(args=action.args, call=f'{action.call}/{action.attempt}',",
+        CERTIFY,
+        "example and keyed",
     ),
     m(
-        "redo of irreversible", JUDGE, '        case "irreversible":\n            return True', '        case "irreversible":\n            return False',
-        CERTIFY, "example and irreversible",
+        "redo of reconcilable",
+        RULES,
+        'elif a.state == "doubted" and a.effect == "reconcilable" and',
+        'elif a.state == "doubted" and a.effect == "nothing" and',
+        CERTIFY,
+        "example and reconcilable",
     ),
     m(
-        "doubted is executed again without a judgement", RULES, 'if a.state == "started":\n            out.append', 'if a.state in ("started", "doubted"):\n            out.append',
-        NAMED, "meanwhile_denies",
+        "redo of irreversible",
+        JUDGE,
+        '        case "irreversible":\n            return True',
+        '        case "irreversible":\n            return False',
+        CERTIFY,
+        "example and irreversible",
+    ),
+    m(
+        "doubted is executed again without a judgement",
+        RULES,
+        'if a.state == "started":\n            out.append',
+        'if a.state in ("started", "doubted"):\n            out.append',
+        NAMED,
+        "meanwhile_denies",
     ),
     m('"absent" on lease expiry alone', EXECUTE, "    return s.live is not None", "    return True", NAMED, "absent_counts_for_nothing"),
     m(
-        '"absent" while a thread can still land', EXECUTE, 'if action.cause == "timeout" and not tool.is_async:', 'if action.cause == "never":',
-        NAMED, "thread_that_outlived",
+        '"absent" while a thread can still land',
+        EXECUTE,
+        'if action.cause == "timeout" and not tool.is_async:',
+        'if action.cause == "never":',
+        NAMED,
+        "thread_that_outlived",
     ),
     m(
-        "attempt without judgement", RULES, "return [judged, _start(run, action, v)]", "return [_start(run, action, v)]", SIM, "without_faults",
+        "attempt without judgement",
+        RULES,
+        "return [judged, _start(run, action, v)]",
+        "return [_start(run, action, v)]",
+        SIM,
+        "without_faults",
     ),
     m(
-        "quorum without policy", JUDGE, "    facts, combined = await _ask(b, tool.spec, action, args, own, people, sums)\n",
-        "    facts, combined = await _ask(b, tool.spec, action, args, own, people, sums)\n    if met:\n        combined = msgspec.structs.replace(combined, verdict='allow')\n",
-        NAMED, "friday",
+        "quorum without policy",
+        JUDGE,
+        "    facts, combined = await _ask(b, tool.spec, action, args, own, people, sums)\n",
+        "    facts, combined = await _ask(b, tool.spec, action, args, own, people, sums)\n    if met:\n        combined = msgspec.structs.replace(combined, verdict='allow')\n",  # noqa: E501
+        NAMED,
+        "friday and 3",
     ),
-    m("stale authority: AccountCheck dropped", SESSION, "also.append(AccountCheck(AUTHORITY, self.authority))", "pass", NAMED, "stop_between"),
+    m(
+        "stale authority: AccountCheck dropped",
+        SESSION,
+        "also.append(AccountCheck(AUTHORITY, self.authority))",
+        "pass",
+        NAMED,
+        "stop_between",
+    ),
     m("the turn's clock at a later vote", JUDGE, "Batch(s, policy_clock(s))", "Batch(s, s.run.genesis.clock)", NAMED, "friday"),
     m("blind append", MEMORY, "        if not _same(old, after):\n", "        if False:\n", NAMED, "late_outcome"),
-    m("the hash of the head is not compared", MEMORY, "stored.seq == after.seq and stored.hash == after.hash and", "stored.seq == after.seq and", "tests/ports/test_ledger_conformance.py", "memory"),
+    m(
+        "the hash of the head is not compared",
+        MEMORY,
+        "stored.seq == after.seq and stored.hash == after.hash and",
+        "stored.seq == after.seq and",
+        "tests/ports/test_ledger_conformance.py",
+        "memory",
+    ),
     m("vote not consumed", JUDGE, "votes=tuple(sorted(votes))", "votes=()", NAMED, "named_in_the_intent"),
-    m("vote not verified by this owner", JUDGE, "        if isinstance(found, str):\n            continue\n", "        if isinstance(found, str):\n            good[str(seq)] = seq\n            continue\n", NAMED, "junk_votes"),
-    m("one person votes twice", RUN, "people = {v.principal for v in request.votes if", "people = {v.seq for v in request.votes if", NAMED, "forged or one_message"),
-    m("mail cursor not folded", RUN, "replace(run, cursor=max(run.cursor, mail.cursor), keys=", "replace(run, keys=", NAMED, "one_message"),
     m(
-        "a second resume kills a live owner", RECOVER, '    held = await env.ledger.claim("default", LEASE_MS, run=run)\n    if held is None:\n        raise Misuse',
-        "    held = await env.ledger.head(run)\n    if held is None:\n        raise Misuse", NAMED, "second_resume",
+        "vote not verified by this owner",
+        JUDGE,
+        "        if isinstance(found, str):\n            continue\n",
+        "        if isinstance(found, str):\n            good[str(seq)] = seq\n            continue\n",
+        NAMED,
+        "junk_votes",
     ),
-    m("due before the mailbox", RECOVER, "        if s.head.mail > s.run.cursor:\n            await mail.drain(s)\n        return s\n", "        return s\n", NAMED, "older_than_any_resend"),
-    m("an exception is read as failed", EXECUTE, 'return _doubt(s, action, tool, "fault")', 'return _not_done(s, action, tool, "fault")', NAMED, "exception_after"),
-    m("payload unchecked", "core/payload.py", "if len(secret) != SALT or commit(secret, value) != commitment:", "if len(secret) != SALT:", NAMED, "swapped_payload"),
     m(
-        "an outcome shares its append with an intent", DRIVE, "if s.unsaved and not isinstance(given, Judgement) and", "if False and",
-        NAMED, "outcome_is_not_lost",
+        "one person votes twice",
+        RULES,
+        'return "voted_already" if any(v.principal == given.principal for v in request.votes) else ""',
+        'return ""',
+        NAMED,
+        "forged",
     ),
-    m("a wake-up is lost at give-back", MEMORY, "wake_at=now if head.wake_at is None else min(head.wake_at, now)", "wake_at=head.wake_at", NAMED, "given_back"),
-    m("opened, and driven although somebody else took it", RECOVER, "if s.head is not None and held.hash != s.head.hash:", "if False:", SIM, "other_fault and stall"),
-    m("a take-over doubts nothing", RUN, 'replace(a, state="doubted", cause="lost", retry_at=0) if a.state == "started" else a', "a", CERTIFY, "example and irreversible"),
+    m(
+        "mail cursor not folded",
+        RUN,
+        "replace(run, cursor=max(run.cursor, mail.cursor), keys=",
+        "replace(run, keys=",
+        NAMED,
+        "one_message",
+        25,
+    ),
+    m(
+        "a second resume kills a live owner",
+        RECOVER,
+        '    held = await env.ledger.claim("default", LEASE_MS, run=run)\n    if held is None:\n        raise Misuse',
+        "    held = await env.ledger.head(run)\n    if held is None:\n        raise Misuse",
+        NAMED,
+        "second_resume",
+    ),
+    m(
+        "due before the mailbox",
+        RECOVER,
+        "        if s.head.mail > s.run.cursor:\n            await mail.drain(s)\n        return s\n",
+        "        return s\n",
+        NAMED,
+        "older_than_any_resend",
+    ),
+    m("an exception is read as failed", EXECUTE, "    except NotDone as told:", "    except Exception as told:", NAMED, "exception_after"),
+    m(
+        "payload unchecked",
+        "core/payload.py",
+        "if len(secret) != SALT or commit(secret, value) != commitment:",
+        "if len(secret) != SALT:",
+        NAMED,
+        "swapped_payload",
+    ),
+    m(
+        "an outcome shares its append with an intent",
+        DRIVE,
+        "if s.unsaved and not isinstance(given, Judgement) and",
+        "if False and",
+        NAMED,
+        "outcome_is_not_lost",
+    ),
+    m(
+        "a wake-up is lost at give-back",
+        MEMORY,
+        "wake_at=now if head.wake_at is None else min(head.wake_at, now)",
+        "wake_at=head.wake_at",
+        NAMED,
+        "given_back",
+    ),
+    m(
+        "opened, and driven although somebody else took it",
+        RECOVER,
+        "if s.head is not None and held.hash != s.head.hash:",
+        "if False:",
+        NAMED,
+        "before_its_opener",
+    ),
+    m(
+        "a take-over doubts nothing",
+        RUN,
+        'if a.state == "started" and not a.child else a',
+        'if a.state == "nothing" else a',
+        CERTIFY,
+        "example and irreversible",
+    ),
     m("a limit is read and not reserved", JUDGE, "        reserves.append(Reserve(account=id, amount=amount))\n", "", NAMED, "racing"),
-    m("a late ballot counts", MAIL, "    if ballot.expires <= s.clock().now:\n        return \"expired\"\n", "", NAMED, "shown_yesterday"),
+    m("a ballot of another expiry counts", MAIL, "ballot.expires != action.request.expires", "False", NAMED, "shown_yesterday"),
     m("the action of a ballot is not compared", MAIL, "if ballot.action != action.request.digest or", "if", NAMED, "shown_yesterday"),
-)  # fmt: skip
+)
 
 
 def broken(mutant: Mutant, folder: Path) -> Path:
@@ -124,7 +239,7 @@ def verdict(mutant: Mutant, folder: Path) -> tuple[bool, str]:
     command += ["-k", mutant.kills] if mutant.kills else []
     env = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
+        done = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, timeout=mutant.patience_s)
     except subprocess.TimeoutExpired:
         return True, "a test that never ended"
     finally:
@@ -132,7 +247,10 @@ def verdict(mutant: Mutant, folder: Path) -> tuple[bool, str]:
     failed = re.findall(r"^(?:FAILED|ERROR) (?:\S*::)?(\S+)", done.stdout, re.MULTILINE)
     if done.returncode == 1 and failed:
         return True, failed[0]
-    return False, "SURVIVED" if done.returncode == 0 else f"pytest ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-300:]}"
+    return (
+        False,
+        "SURVIVED" if done.returncode == 0 else f"pytest ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-300:]}",
+    )
 
 
 def main(wanted: str = "") -> int:

@@ -1,4 +1,4 @@
-"""Effect class *irreversible*: no key, nobody to ask. After a crash nobody knows, so people are asked, and nothing is ever repeated blindly."""
+"""Effect class *irreversible*: no key, nobody to ask. After a crash nobody knows: people are asked, and nothing is repeated blindly."""
 
 from mandamus import Agent, tool
 from mandamus.data import Business, none

@@ -1,4 +1,4 @@
-"""Effect class *reconcilable*: the other side can be asked. After a crash it is asked whether the operation happened, and only then acted."""
+"""Effect class *reconcilable*: the other side can be asked. After a crash it is asked whether the operation happened."""
 
 from mandamus import Absent, Agent, Ctx, Found, tool
 from mandamus.data import Business, none
@@ -25,7 +25,9 @@ async def open_ticket(ctx: Ctx, title: str) -> int:
 
 agent = Agent(
     name="desk-bot",
-    model=ScriptedModel([Step(calls=(("open_ticket", {"title": "printer"}), ("open_ticket", {"title": "toner"}))), "Two tickets are open."]),
+    model=ScriptedModel(
+        [Step(calls=(("open_ticket", {"title": "printer"}), ("open_ticket", {"title": "toner"}))), "Two tickets are open."]
+    ),
     tools=[open_ticket],
     policies=[{"id": "write", "permit": {"safety": "write"}}],
 )

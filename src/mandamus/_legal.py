@@ -80,7 +80,13 @@ def whole(field: str, value: Any) -> int:
 def factory(text: Any) -> str:
     if text != "" and (not isinstance(text, str) or not _deps(text)):
         why = "it is built inside of the tool's process, so no live object can be given"
-        raise Misuse("agent: deps", code="MDM-0225", expected='"module:function"', found=type(text).__name__ if not isinstance(text, str) else "", why=why)
+        raise Misuse(
+            "agent: deps",
+            code="MDM-0225",
+            expected='"module:function"',
+            found=type(text).__name__ if not isinstance(text, str) else "",
+            why=why,
+        )
     return str(text)
 
 
@@ -145,7 +151,11 @@ def unique(tools: Sequence[Any]) -> None:
     seen: dict[str, str] = {}
     for t in tools:
         if not isinstance(t, Tool):
-            raise Misuse(f"agent: tools: {type(t).__name__} is no tool", code="MDM-0221", fix="put @tool(safety=…, data=…) above it, or Tool.of(fn, …)")
+            raise Misuse(
+                f"agent: tools: {type(t).__name__} is no tool",
+                code="MDM-0221",
+                fix="put @tool(safety=…, data=…) above it, or Tool.of(fn, …)",
+            )
         plain = t.name.lower().replace("-", "_")
         if plain in seen:
             raise Misuse(
@@ -162,9 +172,17 @@ def handoff_tool(child: Any) -> Tool:
     label = "handoff_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in child.spec.name)
     data = Public() if not child.spec.tools else _widest(child.spec.tools)
     spec = ToolSpec(
-        name=label[:64], description=f"Hand a task to the agent {child.spec.name}: {child.spec.purpose}", safety="write", effect="keyed", data=data,
-        input_schema=closed_schema(arguments), output_schema={"type": "string"}, agent=child.spec.name, timeout_ms=3_600_000, source=child.spec.digest(),
-    )  # fmt: skip
+        name=label[:64],
+        description=f"Hand a task to the agent {child.spec.name}: {child.spec.purpose}",
+        safety="write",
+        effect="keyed",
+        data=data,
+        input_schema=closed_schema(arguments),
+        output_schema={"type": "string"},
+        agent=child.spec.name,
+        timeout_ms=3_600_000,
+        source=child.spec.digest(),
+    )
     return Tool(pinned(spec), _nothing, arguments, str, False, agent=child)
 
 
@@ -174,7 +192,11 @@ def _nothing() -> None:
 
 def _widest(tools: Sequence[ToolSpec]) -> Any:
     widest: Any = max((t.data for t in tools), key=lambda d: ORDER.index(name_of(d)))
-    return widest if not hasattr(widest, "subject") else Business(retention=widest.retention, subject=NoSubject("the child's own tools name theirs"))
+    return (
+        widest
+        if not hasattr(widest, "subject")
+        else Business(retention=widest.retention, subject=NoSubject("the child's own tools name theirs"))
+    )
 
 
 def user(value: Any) -> Any:
@@ -207,6 +229,8 @@ def vote(value: Any) -> bytes:
     except ProofError:
         pass
     raise Misuse(
-        f"an approval is a signed vote, not {type(value).__name__}", code="MDM-0252", why="a name or an e-mail address is no evidence that a person agreed",
+        f"an approval is a signed vote, not {type(value).__name__}",
+        code="MDM-0252",
+        why="a name or an e-mail address is no evidence that a person agreed",
         fix="mandamus approve ID --key FILE; then resume without approvals",
-    )  # fmt: skip
+    )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -16,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, get_args
 import msgspec
 from msgspec import UNSET, Struct
 
-from mandamus import _legal
+from mandamus import _call, _legal
 from mandamus.core.data import AnnexIII, Basis, Retention
 from mandamus.core.definition import AgentSpec
 from mandamus.core.money import Money
-from mandamus.core.records import FACTS, AnyRecord, BudgetLimits, decode
-from mandamus.errors import Misuse, ProofError, RunRefused
+from mandamus.core.records import AnyRecord, BudgetLimits, decode
+from mandamus.errors import Misuse, RunRefused
 from mandamus.result import ActionView, Evidence, RunResult, T, WaitingFor, refused, result_of
 from mandamus.tool import Tool, milliseconds, source_digest
 
@@ -87,10 +86,17 @@ def guardrail(point: Point, *, name: str = "") -> Callable[[Callable[..., Any]],
 
     def make(fn: Callable[..., Any]) -> Guard:
         if inspect.isclass(fn) or not hasattr(fn, "__call__"):  # noqa: B004 - typed code never comes here
-            raise Misuse("a guardrail is a function", code="MDM-0217", found=type(fn).__name__, fix=f'@guardrail("{point}") above a def f(view)')
+            raise Misuse(
+                "a guardrail is a function", code="MDM-0217", found=type(fn).__name__, fix=f'@guardrail("{point}") above a def f(view)'
+            )
         names = list(inspect.signature(fn).parameters)
         if not names or set(names[1:]) - {"model"}:
-            raise Misuse("a guardrail takes view, and model when it asks for one", code="MDM-0217", found=", ".join(names)[:80], fix="def f(view, model=None)")
+            raise Misuse(
+                "a guardrail takes view, and model when it asks for one",
+                code="MDM-0217",
+                found=", ".join(names)[:80],
+                fix="def f(view, model=None)",
+            )
         return Guard(name or fn.__name__, point, fn, source_digest(fn), "model" in names)
 
     return make
@@ -100,13 +106,36 @@ class Agent(Generic[T]):
     """An agent as data. `policies` takes folders, thin-rule dicts and `@rule` functions; `model` a URI or a driver of the port `Model`."""
 
     def __init__(
-        self, *, name: str, model: Any, tools: Sequence[Tool] = (), instructions: str = "", purpose: str = "", lawful_basis: Basis | None = None,
-        annex_iii: AnnexIII = "none", art22_decision: bool = False, output: type[T] = str,  # type: ignore[assignment]
-        policies: Sequence[Any] = (), guardrails: Sequence[Guard] = (), plugins: Sequence[Plugin] = (), budget: Budget | None = None,
-        deps: str = "", roles: Sequence[str] = (), retentions: Sequence[Retention] = (), oversight: str = "", environment: str = "",
-        timezone: str = "UTC", handoffs: Sequence[Agent[Any]] = (), window: int = 128_000, max_output: int = 4096, timeout: str = "120s",
-        stream: bool = False, profile: str = "none", default: str = "deny", manifest: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        name: str,
+        model: Any,
+        tools: Sequence[Tool] = (),
+        instructions: str = "",
+        purpose: str = "",
+        lawful_basis: Basis | None = None,
+        annex_iii: AnnexIII = "none",
+        art22_decision: bool = False,
+        output: type[T] = str,  # type: ignore[assignment]
+        policies: Sequence[Any] = (),
+        guardrails: Sequence[Guard] = (),
+        plugins: Sequence[Plugin] = (),
+        budget: Budget | None = None,
+        deps: str = "",
+        roles: Sequence[str] = (),
+        retentions: Sequence[Retention] = (),
+        oversight: str = "",
+        environment: str = "",
+        timezone: str = "UTC",
+        handoffs: Sequence[Agent[Any]] = (),
+        window: int = 128_000,
+        max_output: int = 4096,
+        timeout: str = "120s",
+        stream: bool = False,
+        profile: str = "none",
+        default: str = "deny",
+        manifest: str = "",
+    ) -> None:
         plugins = _legal.some("plugins", plugins, Plugin, 'plugins=[Plugin(name="…", version="…")]')
         handoffs = _legal.some("handoffs", handoffs, Agent, "handoffs=[another_agent]")
         own = _legal.some("tools", tools, object, "tools=[your_tool]")
@@ -115,7 +144,9 @@ class Agent(Generic[T]):
         _legal.unique(every)
         _legal.texts(instructions=instructions, purpose=purpose, oversight=oversight, environment=environment, manifest=manifest)
         self.tools = MappingProxyType({t.name: t for t in every})
-        self.guards = _guards((*_legal.some("guardrails", guardrails, object, "guardrails=[your_guardrail]"), *(g for p in plugins for g in p.guardrails)))
+        self.guards = _guards(
+            (*_legal.some("guardrails", guardrails, object, "guardrails=[your_guardrail]"), *(g for p in plugins for g in p.guardrails))
+        )
         self.policies = _legal.policies((*_legal.policies(policies), *(x for p in plugins for x in p.policies)))
         self.children = {a.spec.name: a for a in handoffs}
         self.model, self.output, self.deps, self.manifest = _legal.model(model), output, _legal.factory(deps), manifest
@@ -124,16 +155,30 @@ class Agent(Generic[T]):
         self.stream = _legal.flag("stream", stream)
         self.subscribers: list[tuple[Callable[[AnyRecord], Any], frozenset[str] | None]] = []
         self.spec = AgentSpec(
-            name=name, purpose=purpose, lawful_basis=_legal.basis(lawful_basis), annex_iii=_legal.annex(annex_iii),
-            art22_decision=_legal.flag("art22_decision", art22_decision), model=_named(model), instructions=instructions,
-            tools=tuple(t.spec for t in every), output_schema=_legal.output(output), budget=_budget(budget).limits(),
-            guardrails=tuple((g.point, g.name, g.source) for g in self.guards), plugins=tuple((p.name, p.version, p.digest()) for p in plugins),
-            roles=_legal.some("roles", roles, str, 'roles=["treasury"]'), retentions=_legal.retentions(retentions), oversight=oversight,
-            environment=environment, timezone=_legal.zone(timezone), window=_legal.whole("window", window),
+            name=name,
+            purpose=purpose,
+            lawful_basis=_legal.basis(lawful_basis),
+            annex_iii=_legal.annex(annex_iii),
+            art22_decision=_legal.flag("art22_decision", art22_decision),
+            model=_named(model),
+            instructions=instructions,
+            tools=tuple(t.spec for t in every),
+            output_schema=_legal.output(output),
+            budget=_budget(budget).limits(),
+            guardrails=tuple((g.point, g.name, g.source) for g in self.guards),
+            plugins=tuple((p.name, p.version, p.digest()) for p in plugins),
+            roles=_legal.some("roles", roles, str, 'roles=["treasury"]'),
+            retentions=_legal.retentions(retentions),
+            oversight=oversight,
+            environment=environment,
+            timezone=_legal.zone(timezone),
+            window=_legal.whole("window", window),
             profile=_legal.word("profile", profile, ("none", "gdpr", "ai_act")),
-        )  # fmt: skip
+        )
         if max_output >= window:
-            raise Misuse("agent: max_output leaves no room in the window", code="MDM-0224", expected=f"less than {window}", found=str(max_output))
+            raise Misuse(
+                "agent: max_output leaves no room in the window", code="MDM-0224", expected=f"less than {window}", found=str(max_output)
+            )
         self._loaded: Loaded | None = None
         self._bound: Bound | None = None
         self._frozen = True
@@ -180,18 +225,25 @@ class Agent(Generic[T]):
 
     # -- running -------------------------------------------------------------------------------------------------------------
     async def run(
-        self, prompt: str, *, thread: str | None = None, user: Any = None, ledger: Any = None, tenant: str = "default", deadline: str | None = None,
+        self,
+        prompt: str,
+        *,
+        thread: str | None = None,
+        user: Any = None,
+        ledger: Any = None,
+        tenant: str = "default",
+        deadline: str | None = None,
         run_id: str | None = None,
-    ) -> RunResult[T]:  # fmt: skip
+    ) -> RunResult[T]:
         """Open a run and carry it as far as it goes now. Raises RunRefused (all reasons) before anything is opened."""
         from mandamus.runtime import drive, recover
 
         who = _legal.user(user)
         _legal.texts(prompt=prompt)
-        async with _Env(ledger, tenant) as env:
+        async with _call.Calling(ledger, tenant) as env:
             bound = await self._start(env)
             session = await recover.open_run(
-                env, _until(bound, deadline), prompt, run_id=run_id or "", user=who, **await _thread(env, thread)
+                env, _call.until(bound, deadline), prompt, run_id=run_id or "", user=who, **await _call.continued(env, thread)
             )
             if thread:
                 await recover.recall(session)
@@ -216,7 +268,9 @@ class Agent(Generic[T]):
         for child in self.children.values():
             await child.close()
 
-    async def resume(self, checkpoint_id: str, approvals: Sequence[bytes | Vote] = (), *, ledger: Any = None, tenant: str = "default") -> RunResult[T]:
+    async def resume(
+        self, checkpoint_id: str, approvals: Sequence[bytes | Vote] = (), *, ledger: Any = None, tenant: str = "default"
+    ) -> RunResult[T]:
         """Take a run over and carry it on, from any process. `approvals` are signed votes; bare names raise Misuse.
 
         Raises RunRefused, with the run where it was, when the agent may not run today; Conflict while another process holds the run
@@ -225,8 +279,8 @@ class Agent(Generic[T]):
         from mandamus.runtime import drive, recover
 
         votes = [_legal.vote(v) for v in approvals]
-        async with _Env(ledger, tenant) as env:
-            run, opened = await _checkpoint(env, checkpoint_id, self.spec.name)
+        async with _call.Calling(ledger, tenant) as env:
+            run, opened = await _call.checkpoint(env, checkpoint_id, self.spec.name)
             bound = await self._start(env, run, checkpoint_id, opened)
             for vote in votes:
                 await env.ledger.send(run, vote)
@@ -234,8 +288,16 @@ class Agent(Generic[T]):
             return await self._drive(session, drive.drive, env is ledger)
 
     async def fork(
-        self, run_id: str, at: int, *, model: Any = None, policies: Sequence[Any] | None = None, input: str | None = None, ledger: Any = None, tenant: str = "default",
-    ) -> RunResult[T]:  # fmt: skip
+        self,
+        run_id: str,
+        at: int,
+        *,
+        model: Any = None,
+        policies: Sequence[Any] | None = None,
+        input: str | None = None,
+        ledger: Any = None,
+        tenant: str = "default",
+    ) -> RunResult[T]:
         """A new run: recorded until event `at` of `run_id`, live after it, with another model, other policies or other words.
 
         What the parent did is not done again. Raises Misuse for an event behind which no lawful run can begin.
@@ -243,7 +305,7 @@ class Agent(Generic[T]):
         from mandamus.runtime import drive, fork
 
         agent = self._like(model, policies)
-        async with _Env(ledger, tenant) as env:
+        async with _call.Calling(ledger, tenant) as env:
             bound = await agent._start(env)
             session = await fork.fork_run(env, bound, run_id, at, input=input)
             return await agent._drive(session, drive.drive, env is ledger)
@@ -253,7 +315,7 @@ class Agent(Generic[T]):
         from mandamus import wiring
         from mandamus.runtime.replay import replay
 
-        async with _Env(ledger, "default") as env:
+        async with _call.Calling(ledger, "default") as env:
             return await replay(env, self._bound or await wiring.bind(self), run_id)
 
     def _like(self, model: Any, policies: Sequence[Any] | None) -> Agent[T]:
@@ -269,8 +331,8 @@ class Agent(Generic[T]):
 
     async def events(self, run_id: str, after: int = -1, types: Sequence[str] = (), *, ledger: Any = None) -> AsyncIterator[AnyRecord]:
         """Frozen records of a run, as committed, in order; those behind event `after`. Raises Misuse for a run or a type that is not."""
-        wanted = _types(types)
-        async with _Env(ledger, "default") as env:
+        wanted = _call.types_of(types)
+        async with _call.Calling(ledger, "default") as env:
             if await env.ledger.head(run_id) is None:
                 raise Misuse(f"there is no run {run_id[:60]!r}", code="MDM-0250", fix="mandamus runs")
             async for raw in env.ledger.read(run_id, after):
@@ -282,7 +344,7 @@ class Agent(Generic[T]):
         """Call `fn` with each record after its commit, in order, in a task of its own. A subscriber that fails never touches the run."""
         if not callable(fn):
             raise Misuse("subscribe takes a function of one record", code="MDM-0229", found=type(fn).__name__)
-        self.subscribers.append((fn, _types(types) or None))
+        self.subscribers.append((fn, _call.types_of(types) or None))
 
     async def _start(self, env: Env, resumes: str = "", checkpoint: str = "", opened: RunOpened | None = None) -> Bound:
         from mandamus import wiring
@@ -304,7 +366,7 @@ class Agent(Generic[T]):
         author: str = ""
         drifted: tuple[Reason, ...] = ()
         if self._loaded is not None:
-            author, drifted = _identity(self._loaded, env, self.spec, bound.book.digest)
+            author, drifted = _call.identity(self._loaded, env, self.spec, bound.book.digest)
             env.home.keep_manifest(self._loaded.digest, self._loaded.text)
         for name, child in self.children.items():
             signed, more = child._identity(env, bound.children[name])
@@ -322,90 +384,6 @@ class Agent(Generic[T]):
         finally:
             await bus.close()
             await recover.give_back(session)
-
-
-# -- one call ----------------------------------------------------------------------------------------------------------------
-class _Env:
-    """The environment of one call: opened here and closed here, or an open one that the caller keeps."""
-
-    def __init__(self, ledger: Any, tenant: str) -> None:
-        self.given, self.tenant = ledger, tenant
-
-    async def __aenter__(self) -> Env:
-        from mandamus import wiring
-        from mandamus.runtime.env import Env
-
-        if isinstance(self.given, Env):
-            self.env = self.given
-            return self.env
-        self.env = await wiring.open_env(self.given, tenant=self.tenant, warn=lambda text: print(text, file=sys.stderr))
-        return self.env
-
-    async def __aexit__(self, *_: object) -> None:
-        from mandamus import wiring
-
-        if self.env is not self.given:
-            await wiring.close_env(self.env)
-
-
-def _until(bound: Bound, deadline: str | None) -> Bound:
-    if deadline is None:
-        return bound
-    from dataclasses import replace
-
-    limits = msgspec.structs.replace(bound.spec.budget, wall_ms=milliseconds(deadline, "deadline"))
-    return replace(bound, spec=msgspec.structs.replace(bound.spec, budget=limits))
-
-
-async def _thread(env: Env, thread: str | None) -> dict[str, Any]:
-    """The run that the new one continues: its history, by reference."""
-    from mandamus.core.records import Parent
-
-    if thread is None:
-        return {}
-    head = await env.ledger.head(thread)
-    if head is None:
-        raise Misuse(f"thread {thread!r} is no run of this ledger", code="MDM-0251", fix="thread=result.thread")
-    return {"parent": Parent(hash=head.hash, kind="thread", run=thread, seq=head.seq)}
-
-
-async def _checkpoint(env: Env, checkpoint_id: str, agent: str) -> tuple[str, RunOpened]:
-    """The run that a checkpoint id names and its genesis. Raises Misuse: no such run, another agent's, or newer than this ledger."""
-    from mandamus.core.records import RunOpened
-
-    run, _, seq = str(checkpoint_id).partition("@")
-    head = await env.ledger.head(run)
-    if head is None:
-        raise Misuse(f"there is no run {run[:60]!r}", code="MDM-0250", fix="mandamus runs")
-    if seq and not (seq.isascii() and seq.isdecimal() and len(seq) < 16):
-        raise Misuse("this is no checkpoint id", code="MDM-0253", expected="RUN@SEQ, as RunResult.checkpoint_id", found=checkpoint_id[:60])
-    if seq and int(seq) > head.seq:
-        why = "it is an older copy: what happened after it is not known here"
-        raise Misuse(f"this ledger knows run {run} only up to event {head.seq}", code="MDM-0253", expected=f"event {seq}", why=why)
-    first = [decode(raw) async for raw in env.ledger.read(run, upto=0)]
-    if not first or not isinstance(first[0].fact, RunOpened):
-        raise ProofError("a run begins with RunOpened", code="MDM-0641", where=f"run {run} (event 0)")
-    if first[0].fact.agent != agent:
-        raise Misuse(f"run {run} belongs to another agent", code="MDM-0253", expected=first[0].fact.agent, found=agent, fix="resume it with its own agent")
-    return run, first[0].fact
-
-
-def _identity(loaded: Loaded, env: Env, spec: AgentSpec, policy: str) -> tuple[str, tuple[Reason, ...]]:
-    from mandamus.core.duties import refusal
-    from mandamus.manifest import check_manifest, drift
-
-    drifted = drift(loaded, spec, policy)
-    try:
-        return check_manifest(loaded, env.trust()), drifted
-    except ProofError as error:
-        return "", (*drifted, refusal("manifest_unsigned", f"{error.diagnosis.where}: {error.diagnosis.what}", error.diagnosis.fix or "sign it again"))
-
-
-def _types(types: Sequence[str]) -> frozenset[str]:
-    for one in (types,) if isinstance(types, str) else types:
-        if one not in FACTS:
-            raise Misuse(f"there is no event type {str(one)[:40]!r}", code="MDM-0229", fix=_legal.near(one, tuple(FACTS)))
-    return frozenset((types,) if isinstance(types, str) else types)
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The names of the seeds, for those who come from them. Each is another name of something here, never another behaviour.
 
-    createTool, tool, defineTool -> tool      createAgent, defineAgent -> Agent      registerRule -> rule
-    resumeFromCheckpoint -> Agent.resume      verifyChain -> proof.verify_chain
+createTool, tool, defineTool -> tool      createAgent, defineAgent -> Agent      registerRule -> rule
+resumeFromCheckpoint -> Agent.resume      verifyChain -> proof.verify_chain
 """
 
 from __future__ import annotations

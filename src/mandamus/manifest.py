@@ -110,7 +110,13 @@ def read(path: str | Path) -> Loaded:
     given = _spelled(tree.value)
     manifest = shaped(given, Manifest, tree, code=SHAPE, what="agent.yaml")
     if manifest.replay_mode != "deterministic":
-        raise Misuse("replay_mode", code=SHAPE, where=tree.where(("replay_mode",)), expected="deterministic", why="every run is recorded for replay: it is always on")
+        raise Misuse(
+            "replay_mode",
+            code=SHAPE,
+            where=tree.where(("replay_mode",)),
+            expected="deterministic",
+            why="every run is recorded for replay: it is always on",
+        )
     text = file.read_bytes().decode("utf-8-sig")
     return Loaded(
         path=file, text=text, manifest=manifest, instructions=_instructions(manifest, tree, file.parent), places=tree,
@@ -163,9 +169,23 @@ def parts(loaded: Loaded) -> dict[str, Any]:
 
 
 _PLAIN = (
-    "name", "purpose", "lawful_basis", "annex_iii", "art22_decision", "roles", "retentions", "oversight", "environment", "timezone", "window",
-    "max_output", "timeout", "stream", "profile", "default",
-)  # fmt: skip
+    "name",
+    "purpose",
+    "lawful_basis",
+    "annex_iii",
+    "art22_decision",
+    "roles",
+    "retentions",
+    "oversight",
+    "environment",
+    "timezone",
+    "window",
+    "max_output",
+    "timeout",
+    "stream",
+    "profile",
+    "default",
+)
 
 
 def _named(loaded: Loaded, path: tuple[str | int, ...], name: str) -> Any:
@@ -247,7 +267,13 @@ def sign_manifest(path: str | Path, signer: Signer) -> Path:
     missing = [name for name, needed in wanted.items() if needed and not getattr(m, name)]
     if missing:
         why = "the signature would hold for other tools, policies or instructions"
-        raise Misuse(f"agent.yaml does not bind {', '.join(missing)}", code=SIGNING, where=str(path), why=why, fix="write what Agent.bindings() says, then sign")
+        raise Misuse(
+            f"agent.yaml does not bind {', '.join(missing)}",
+            code=SIGNING,
+            where=str(path),
+            why=why,
+            fix="write what Agent.bindings() says, then sign",
+        )
     envelope = dsse.sign(PAYLOAD_TYPE, _signed(loaded), [(parse_vkey(signer.vkey).id, signer.sign)])
     target = loaded.path.with_name(loaded.path.name + SIGNATURE)
     target.write_bytes(envelope)
@@ -264,8 +290,14 @@ def check_manifest(loaded: Loaded, trust: Trust) -> str:
     envelope = dsse.read(loaded.signature)
     if envelope.payload_type != PAYLOAD_TYPE or envelope.payload != _signed(loaded):
         fix = f"look at what changed and sign again, or (tier dev) remove {loaded.path.name}{SIGNATURE}"
-        raise ProofError("agent.yaml is not the text that was signed", code="MDM-0626", where=str(loaded.path), why="it is not the agent that was approved", fix=fix)
-    keys = dict((key.public, name) for name, key in trust.authors)
+        raise ProofError(
+            "agent.yaml is not the text that was signed",
+            code="MDM-0626",
+            where=str(loaded.path),
+            why="it is not the agent that was approved",
+            fix=fix,
+        )
+    keys = {key.public: name for name, key in trust.authors}
     try:
         verified = dsse.check(loaded.signature, PAYLOAD_TYPE, [key for _, key in trust.authors])
     except ProofError as error:

@@ -116,14 +116,22 @@ async def result_of(s: Session, keep: bool = False) -> RunResult[Any]:
 
     run = s.run
     output = None
-    if run.end == "completed" and run.answer >= 0:
+    if run.end == "completed" and run.life != "halted" and run.answer >= 0:  # what a guardrail blocked is given to nobody
         reply = await s.value(run.answer, "reply")
         output = typed_output(s, reply["text"])[0]
     state = {"sealed": run.end, "running": "suspended"}.get(run.life, run.life)
     return RunResult(
-        run.id, output, state, f"{run.id}@{run.seq}", Evidence(s.env.uri, run.id, s.env if keep else None), run.spent.input + run.spent.output, _waiting(s),
-        _actions(s), run.id, run.cause or run.code,
-    )  # fmt: skip
+        run.id,
+        output,
+        state,
+        f"{run.id}@{run.seq}",
+        Evidence(s.env.uri, run.id, s.env if keep else None),
+        run.spent.input + run.spent.output,
+        _waiting(s),
+        _actions(s),
+        run.id,
+        run.cause or run.code,
+    )
 
 
 def _waiting(s: Session) -> tuple[WaitingFor, ...]:
@@ -135,7 +143,9 @@ def _waiting(s: Session) -> tuple[WaitingFor, ...]:
 def _asked(run: str, a: Action) -> WaitingFor:
     assert a.request is not None
     needed = a.request.quorum - len({v.principal for v in a.request.votes})
-    return WaitingFor(a.request.id, f"{run}/{a.id}", a.request.about, a.request.chain, needed, a.request.digest, a.request.until, a.request.expires)
+    return WaitingFor(
+        a.request.id, f"{run}/{a.id}", a.request.about, a.request.chain, needed, a.request.digest, a.request.until, a.request.expires
+    )
 
 
 def _actions(s: Session) -> tuple[ActionView, ...]:

@@ -61,7 +61,7 @@ class Receipt(Struct, frozen=True):
     status: str = "accepted"
 
 
-def Retry(attempts: int = 1, backoff_ms: int = 200) -> RetryRule:  # noqa: N802 - a value's constructor, as API.md spells it
+def Retry(attempts: int = 1, backoff_ms: int = 200) -> RetryRule:
     """`attempts` in all, the first included."""
     if type(attempts) is not int or type(backoff_ms) is not int or attempts < 1 or backoff_ms < 0:
         raise Misuse("retry: attempts >= 1 and backoff_ms >= 0, whole numbers", code="MDM-0213")
@@ -94,7 +94,12 @@ class Tool:
             object.__setattr__(self, field, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise Misuse(f"a tool is frozen: {name!r} cannot be set", code="MDM-0218", why="its pin would no longer be true", fix="make another with @tool(...)")
+        raise Misuse(
+            f"a tool is frozen: {name!r} cannot be set",
+            code="MDM-0218",
+            why="its pin would no longer be true",
+            fix="make another with @tool(...)",
+        )
 
     def __delattr__(self, name: str) -> None:
         self.__setattr__(name, None)
@@ -153,20 +158,31 @@ def tool(
         _legal(label, safety, chosen, data, arguments, bool(description or fn.__doc__))
         _reconciler(label, chosen, reconcile)
         spec = ToolSpec(
-            name=label, description=inspect.cleandoc(description or fn.__doc__ or ""), safety=safety, effect=chosen, data=data,
-            input_schema=_schema(label, "an argument", arguments), output_schema={} if result is Any else _schema(label, "the result", result),
-            amount=_amount(label, amount, moneys, arguments), counterparty=_argument(label, "counterparty", counterparty or _guess(arguments), arguments),
-            reconciles=reconcile is not None, reconciler=source_digest(type(reconcile) if reconcile is not None else None),
-            forbids=hasattr(reconcile, "forbid"), retry=_retry(label, retry), timeout_ms=milliseconds(timeout, f"tool {label!r}: timeout"),
-            key_life_ms=milliseconds(key_life, f"tool {label!r}: key_life"), max_output=_size(label, max_output), source=source_digest(fn),
-        )  # fmt: skip
+            name=label,
+            description=inspect.cleandoc(description or fn.__doc__ or ""),
+            safety=safety,
+            effect=chosen,
+            data=data,
+            input_schema=_schema(label, "an argument", arguments),
+            output_schema={} if result is Any else _schema(label, "the result", result),
+            amount=_amount(label, amount, moneys, arguments),
+            counterparty=_argument(label, "counterparty", counterparty or _guess(arguments), arguments),
+            reconciles=reconcile is not None,
+            reconciler=source_digest(type(reconcile) if reconcile is not None else None),
+            forbids=hasattr(reconcile, "forbid"),
+            retry=_retry(label, retry),
+            timeout_ms=milliseconds(timeout, f"tool {label!r}: timeout"),
+            key_life_ms=milliseconds(key_life, f"tool {label!r}: key_life"),
+            max_output=_size(label, max_output),
+            source=source_digest(fn),
+        )
         return Tool(pinned(spec), fn, arguments, result, takes_ctx, reconcile, effect is not None)
 
     return make
 
 
 def milliseconds(text: str | float, field: str) -> int:
-    """"30s", "5m", "1h", "250ms", or a number of seconds. Raises Misuse for what is no duration, or none at all."""
+    """ "30s", "5m", "1h", "250ms", or a number of seconds. Raises Misuse for what is no duration, or none at all."""
     span = 0.0
     if isinstance(text, int | float) and not isinstance(text, bool) and isfinite(text):
         span = text * 1000
@@ -195,7 +211,9 @@ def _callable(fn: Any, label: str) -> None:
     if not callable(fn) or inspect.isclass(fn):
         raise Misuse(f"tool {label!r}: a tool is a function", code="MDM-0210", found=type(fn).__name__, fix="put @tool(...) above a def")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise Misuse(f"tool {label!r}: a generator has no one result", code="MDM-0210", fix="return the whole; ctx.progress(...) tells who watches")
+        raise Misuse(
+            f"tool {label!r}: a generator has no one result", code="MDM-0210", fix="return the whole; ctx.progress(...) tells who watches"
+        )
 
 
 def _signature(fn: Callable[..., Any], label: str) -> tuple[type[Struct], Any, bool, tuple[str, ...]]:
@@ -228,7 +246,9 @@ def _field(p: inspect.Parameter, hints: dict[str, Any], label: str) -> tuple[Any
     if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) or p.name not in hints:
         raise Misuse(f"{what} has no type", code="MDM-0210", fix=f"write {p.name}: str (or another type) in its signature")
     if p.kind is p.POSITIONAL_ONLY:
-        raise Misuse(f"{what} is positional only", code="MDM-0210", why="a model names its arguments", fix="take the / out of the signature")
+        raise Misuse(
+            f"{what} is positional only", code="MDM-0210", why="a model names its arguments", fix="take the / out of the signature"
+        )
     return (p.name, hints[p.name]) if p.default is p.empty else (p.name, hints[p.name], p.default)
 
 
@@ -236,7 +256,11 @@ def _schema(label: str, what: str, kind: Any) -> dict[str, Any]:
     try:
         return closed_schema(kind)
     except (TypeError, ValueError, RecursionError) as error:
-        raise Misuse(f"tool {label!r}: {what} has no JSON form: {error}", code="MDM-0211", fix="use str, int, bool, Money, lists, dicts or a Struct of them") from None
+        raise Misuse(
+            f"tool {label!r}: {what} has no JSON form: {error}",
+            code="MDM-0211",
+            fix="use str, int, bool, Money, lists, dicts or a Struct of them",
+        ) from None
 
 
 def _retry(label: str, retry: Any) -> RetryRule:
@@ -259,7 +283,12 @@ def _amount(label: str, named: str, moneys: tuple[str, ...], arguments: type[Str
             raise Misuse(f"tool {label!r}: amount={named!r} is no Money", code="MDM-0214", expected="an argument of type Money")
         return named
     if len(moneys) > 1:
-        raise Misuse(f"tool {label!r}: {len(moneys)} arguments are Money", code="MDM-0214", why="limits count one of them", fix=f"amount={moneys[0]!r}, or another")
+        raise Misuse(
+            f"tool {label!r}: {len(moneys)} arguments are Money",
+            code="MDM-0214",
+            why="limits count one of them",
+            fix=f"amount={moneys[0]!r}, or another",
+        )
     return moneys[0] if moneys else ""
 
 
@@ -269,7 +298,9 @@ def _guess(arguments: type[Struct]) -> str:
 
 def _argument(label: str, field: str, name: str, arguments: type[Struct]) -> str:
     if name and name not in arguments.__struct_fields__:
-        raise Misuse(f"tool {label!r}: {field}={name!r} is none of its arguments", code="MDM-0214", expected=", ".join(arguments.__struct_fields__))
+        raise Misuse(
+            f"tool {label!r}: {field}={name!r} is none of its arguments", code="MDM-0214", expected=", ".join(arguments.__struct_fields__)
+        )
     return name
 
 
@@ -293,7 +324,9 @@ def _legal(label: str, safety: str, effect: str, data: Any, arguments: type[Stru
         raise Misuse(f"{where}: no description", code="MDM-0207", fix="write a docstring: the approver and the model read it")
     ref = getattr(data, "subject", None)
     if isinstance(ref, SubjectRef) and ref.argument not in arguments.__struct_fields__:
-        raise Misuse(f"{where}: subject({ref.argument!r}) is none of its arguments", code="MDM-0208", expected=", ".join(arguments.__struct_fields__))
+        raise Misuse(
+            f"{where}: subject({ref.argument!r}) is none of its arguments", code="MDM-0208", expected=", ".join(arguments.__struct_fields__)
+        )
 
 
 def _reconciler(label: str, effect: str, reconcile: Any) -> None:

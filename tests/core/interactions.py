@@ -21,9 +21,13 @@ from mandamus.core.run import EMPTY, Run, evolve
 from mandamus.core.seal import Draft, Position, seal
 
 TOOLS = {  # name → safety, effect
-    "look": ("read", "read"), "file": ("write", "idempotent"), "pay": ("financial", "keyed"), "move": ("financial", "reconcilable"),
-    "wire": ("financial", "irreversible"), "clerk": ("write", "keyed"),
-}  # fmt: skip
+    "look": ("read", "read"),
+    "file": ("write", "idempotent"),
+    "pay": ("financial", "keyed"),
+    "move": ("financial", "reconcilable"),
+    "wire": ("financial", "irreversible"),
+    "clerk": ("write", "keyed"),
+}
 SECOND = 1_000_000
 QUIET = ("attempt",)
 
@@ -86,22 +90,47 @@ def step(p: Player, line: str) -> list[str]:
 def _start(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
     limits = r.BudgetLimits(**{k: int(v) for k, v in named.items()})
     fact = r.RunOpened(
-        agent="a", anchor=r.Anchor(root=r.EMPTY_ROOT, size=0), budget=limits, clock=p.clock(), definition="d", isolation="in_process", manifest="",
-        nonce="", origin="o", policy="p", profile="none", register=r.Register(number=1, prev=""), tenant="t", tier="dev",
-    )  # fmt: skip
+        agent="a",
+        anchor=r.Anchor(root=r.EMPTY_ROOT, size=0),
+        budget=limits,
+        clock=p.clock(),
+        definition="d",
+        isolation="in_process",
+        manifest="",
+        nonce="",
+        origin="o",
+        policy="p",
+        profile="none",
+        register=r.Register(number=1, prev=""),
+        tenant="t",
+        tier="dev",
+    )
     return p.take([Draft(fact, 0)])
 
 
 def _turn(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
     """Prepare what is due. `check=point:result` adds a guardrail, `fault=window` a prompt that does not fit."""
     effect = next((x for x in due(p.run) if isinstance(x, e.Prepare)), e.Prepare(turn=p.run.turn + 1, attempt=1))
-    checks = tuple(e.Check(name="g", point=x.split(":")[0], result=x.split(":")[1], source="s") for x in [named["check"]]) if "check" in named else ()  # type: ignore[arg-type]
+    checks = (
+        tuple(e.Check(name="g", point=x.split(":")[0], result=x.split(":")[1], source="s") for x in [named["check"]])
+        if "check" in named
+        else ()
+    )  # type: ignore[arg-type]
     return p.give(
         e.Prepared(
-            turn=effect.turn, attempt=effect.attempt, clock=p.clock(), model="m", reserves=int(named.get("reserves", 10)), items=1, tokens=1, window=9,
-            manifest=[], checks=checks, fault=named.get("fault", ""),
+            turn=effect.turn,
+            attempt=effect.attempt,
+            clock=p.clock(),
+            model="m",
+            reserves=int(named.get("reserves", 10)),
+            items=1,
+            tokens=1,
+            window=9,
+            manifest=[],
+            checks=checks,
+            fault=named.get("fault", ""),
         )
-    )  # fmt: skip
+    )
 
 
 def _reply(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
@@ -109,10 +138,17 @@ def _reply(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
     usage = r.Usage(input=int(named.get("input", 5)), output=int(named.get("output", 5)))
     return p.give(
         e.Reply(
-            turn=p.run.turn, attempt=p.run.attempt, value={}, raw=canon({}), model="m", stop="calls" if words else "end", usage=usage, proposals=proposals,
+            turn=p.run.turn,
+            attempt=p.run.attempt,
+            value={},
+            raw=canon({}),
+            model="m",
+            stop="calls" if words else "end",
+            usage=usage,
+            proposals=proposals,
             bad=named.get("bad", ""),
         )
-    )  # fmt: skip
+    )
 
 
 def _proposal(tool: str, named: dict[str, str] | None = None) -> e.Proposal:
@@ -120,7 +156,9 @@ def _proposal(tool: str, named: dict[str, str] | None = None) -> e.Proposal:
     repeats = int(named["repeats"]) if named and "repeats" in named else None
     kind: Any = "handoff" if tool == "clerk" else "invoke"
     fault = "" if tool in TOOLS else "unknown_tool"
-    return e.Proposal(tool=tool if tool in TOOLS else "?", args={"n": 1}, kind=kind, safety=safety, effect=effect, pin="pin", fault=fault, repeats=repeats)
+    return e.Proposal(
+        tool=tool if tool in TOOLS else "?", args={"n": 1}, kind=kind, safety=safety, effect=effect, pin="pin", fault=fault, repeats=repeats
+    )
 
 
 def _lost(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
@@ -141,17 +179,39 @@ def _verdict(p: Player, action: str, verdict: Any, named: dict[str, str]) -> e.V
     request = None
     if verdict == "escalate":
         request = e.Request(
-            id=f"R{p.run.seq}", chain=chain, digest="digest", card={}, card_digest="card", quorums=(quorum,), policy="p",
+            id=f"R{p.run.seq}",
+            chain=chain,
+            digest="digest",
+            card={},
+            card_digest="card",
+            quorums=(quorum,),
+            policy="p",
             deadlines_ms=tuple(int(x) * 1000 for x in named.get("deadline", "3600").split("+")),
-        )  # fmt: skip
+        )
     return e.Verdict(
-        action=action, about=about, verdict=verdict, layers=(r.Layer(layer="policy", verdict=verdict),), determining=(named.get("rule", "rule"),),
-        asks=(r.Ask(chain=chain, quorum=quorum),) if verdict == "escalate" else (), code=named.get("code", ""), engine="test", bundle="b", authority=0,
-        facts=b"{}", decision={}, settle=named.get("settle", ""), terminate="terminate" in named, halt=named.get("halt", ""),  # type: ignore[arg-type]
-        operation=f"op-{action}", deadline_ms=1000, landing_ms=1000, request=request, child="CHILD" if p.run.actions[action].kind == "handoff" else "",
+        action=action,
+        about=about,
+        verdict=verdict,
+        layers=(r.Layer(layer="policy", verdict=verdict),),
+        determining=(named.get("rule", "rule"),),
+        asks=(r.Ask(chain=chain, quorum=quorum),) if verdict == "escalate" else (),
+        code=named.get("code", ""),
+        engine="test",
+        bundle="b",
+        authority=0,
+        facts=b"{}",
+        decision={},
+        settle=named.get("settle", ""),
+        terminate="terminate" in named,
+        halt=named.get("halt", ""),  # type: ignore[arg-type]
+        operation=f"op-{action}",
+        deadline_ms=1000,
+        landing_ms=1000,
+        request=request,
+        child="CHILD" if p.run.actions[action].kind == "handoff" else "",
         votes=tuple(v.seq for a in [p.run.actions[action]] if a.request for v in a.request.votes),
         reserves=(r.Reserve(account="limit", amount=int(named["amount"])),) if "amount" in named else (),
-    )  # fmt: skip
+    )
 
 
 def _outcome(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
@@ -160,11 +220,16 @@ def _outcome(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
     known = p.run.actions.get(action)
     return p.give(
         e.Outcome(
-            action=action, attempt=int(named.get("attempt", known.attempt if known else 1)), kind=kind, value=1 if kind == "done" else None,  # type: ignore[arg-type]
-            output="valid" if kind == "done" else "none", cause=named.get("cause", "fault"), via=named.get("via", "tool"),  # type: ignore[arg-type]
+            action=action,
+            attempt=int(named.get("attempt", known.attempt if known else 1)),
+            kind=kind,
+            value=1 if kind == "done" else None,  # type: ignore[arg-type]
+            output="valid" if kind == "done" else "none",
+            cause=named.get("cause", "fault"),
+            via=named.get("via", "tool"),  # type: ignore[arg-type]
             retry_at=int(named["retry"]) * SECOND if "retry" in named else None,
         )
-    )  # fmt: skip
+    )
 
 
 def _vote(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
@@ -176,10 +241,20 @@ def _vote(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
     modified = _proposal(named["tool"]) if decision == "modify" else None
     return p.give(
         e.Mail(
-            ref=r.MailRef(cursor=p.mails, key=f"key{p.mails}"), clock=p.clock(), kind="vote", principal=principal, action=action, about=about,
-            request=request.id if request else "none", decision=decision, ballot="ballot", value={}, veto="veto" in named, modified=modified,
+            ref=r.MailRef(cursor=p.mails, key=f"key{p.mails}"),
+            clock=p.clock(),
+            kind="vote",
+            principal=principal,
+            action=action,
+            about=about,
+            request=request.id if request else "none",
+            decision=decision,
+            ballot="ballot",
+            value={},
+            veto="veto" in named,
+            modified=modified,
         )
-    )  # fmt: skip
+    )
 
 
 def _mail(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
@@ -188,10 +263,15 @@ def _mail(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
     kind: Any = {"stop": "stop", "halt": "stop", "say": "message", "junk": "refused"}[words[0]]
     return p.give(
         e.Mail(
-            ref=r.MailRef(cursor=p.mails, key=f"key{p.mails}"), clock=p.clock(), kind=kind, principal="p-alice", value="text",
-            reason="malformed" if kind == "refused" else "", mode="halt" if words[0] == "halt" else "cancel",
+            ref=r.MailRef(cursor=p.mails, key=f"key{p.mails}"),
+            clock=p.clock(),
+            kind=kind,
+            principal="p-alice",
+            value="text",
+            reason="malformed" if kind == "refused" else "",
+            mode="halt" if words[0] == "halt" else "cancel",
         )
-    )  # fmt: skip
+    )
 
 
 def _step(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
@@ -217,7 +297,9 @@ def _time(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
         request = p.run.actions[action].request
         assert request is not None
         carries = tuple(v.seq for v in request.votes)
-        tiers = (e.NextTier(action=action, tier=request.tier + 1, quorum=int(quorum), until=p.now * SECOND + 3600 * SECOND, carries=carries),)
+        tiers = (
+            e.NextTier(action=action, tier=request.tier + 1, quorum=int(quorum), until=p.now * SECOND + 3600 * SECOND, carries=carries),
+        )
     return p.give(e.Time(clock=p.clock(), tiers=tiers))
 
 
@@ -231,22 +313,85 @@ def _close(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
 
 
 COMMANDS: dict[str, Any] = {
-    "start": _start, "turn": _turn, "reply": _reply, "lost": _lost, "judge": _judge, "outcome": _outcome, "vote": _vote, "mail": _mail, "step": _step,
-    "use": _use, "wait": _wait, "time": _time, "resume": _resume, "close": _close,
-}  # fmt: skip
+    "start": _start,
+    "turn": _turn,
+    "reply": _reply,
+    "lost": _lost,
+    "judge": _judge,
+    "outcome": _outcome,
+    "vote": _vote,
+    "mail": _mail,
+    "step": _step,
+    "use": _use,
+    "wait": _wait,
+    "time": _time,
+    "resume": _resume,
+    "close": _close,
+}
 
 # -- showing -----------------------------------------------------------------------------------------------------------------
-_HIDDEN = frozenset((
-    "anchor", "agent", "authority", "ballot", "budget", "bundle", "call", "capabilities", "card", "clock", "definition", "depth", "digest", "engine",
-    "environment", "isolation", "items", "landing", "layers", "mail", "manifest", "model", "nonce", "origin", "plugins", "policy", "profile",
-    "register", "signature", "source", "state_", "tenant", "tier_", "tokens", "trusted_code", "usage", "window", "default", "head", "deadline",
-    "scope", "request", "pin", "kind", "effect", "safety", "grant", "parent_", "user",
-))  # fmt: skip
+_HIDDEN = frozenset(
+    (
+        "anchor",
+        "agent",
+        "authority",
+        "ballot",
+        "budget",
+        "bundle",
+        "call",
+        "capabilities",
+        "card",
+        "clock",
+        "definition",
+        "depth",
+        "digest",
+        "engine",
+        "environment",
+        "isolation",
+        "items",
+        "landing",
+        "layers",
+        "mail",
+        "manifest",
+        "model",
+        "nonce",
+        "origin",
+        "plugins",
+        "policy",
+        "profile",
+        "register",
+        "signature",
+        "source",
+        "state_",
+        "tenant",
+        "tier_",
+        "tokens",
+        "trusted_code",
+        "usage",
+        "window",
+        "default",
+        "head",
+        "deadline",
+        "scope",
+        "request",
+        "pin",
+        "kind",
+        "effect",
+        "safety",
+        "grant",
+        "parent_",
+        "user",
+    )
+)
 
 
 def show(record: r.AnyRecord) -> str:
     fact: Any = record.fact
-    words = [f"{n}={_word(v)}" for n in fact.__struct_fields__ if n not in _HIDDEN and (v := getattr(fact, n)) is not UNSET and v not in ("", (), False)]
+    words = [
+        f"{n}={_word(v)}"
+        for n in fact.__struct_fields__
+        if n not in _HIDDEN and (v := getattr(fact, n)) is not UNSET and v not in ("", (), False)
+    ]
     if isinstance(fact, r.RunSealed):
         words = [f"closed={fact.closed}"]
     return " ".join([f"{record.seq} {record.type}", *words])

@@ -38,7 +38,9 @@ def made(data: Any, safety: Any = "read", **changes: Any) -> AgentSpec:
     return Agent(**{"name": "desk", "purpose": "answer", "model": MODEL, "tools": [contract]} | changes).spec
 
 
-def found(spec: AgentSpec, *, tier: str = "dev", chains: Any = (), default: Any = "deny", author: str = "", **people: Any) -> tuple[Reason, ...]:
+def found(
+    spec: AgentSpec, *, tier: str = "dev", chains: Any = (), default: Any = "deny", author: str = "", **people: Any
+) -> tuple[Reason, ...]:
     book = RuleBook(digest="0" * 64, chains={c.id: c for c in chains}, default=default)
     return reasons(spec, book, tier=tier, isolation="in_process", author=author, **(PEOPLE | people))
 
@@ -165,9 +167,16 @@ def test_every_reason_is_found_at_once_and_says_how_to_mend_it() -> None:
     spec = made(data, purpose="", annex_iii="justice", art22_decision=True)
     every = found(spec, tier="cloud", default="allow", chains=[Chain(id="nobody", tiers=(Tier(quorum=0),))])
     assert {r.code for r in every} == {
-        "retention_missing", "basis_missing", "purpose_missing", "oversight_missing", "art22_unguarded", "noop_control", "isolation_missing",
-        "manifest_unsigned", "dev_default",
-    }  # fmt: skip
+        "retention_missing",
+        "basis_missing",
+        "purpose_missing",
+        "oversight_missing",
+        "art22_unguarded",
+        "noop_control",
+        "isolation_missing",
+        "manifest_unsigned",
+        "dev_default",
+    }
     assert all(r.what and r.fix for r in every)
     law = {"retention_missing", "basis_missing", "purpose_missing", "oversight_missing", "art22_unguarded", "noop_control"}
     assert all(r.articles for r in every if r.code in law)

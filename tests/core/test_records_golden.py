@@ -29,11 +29,27 @@ SAMPLES: dict[str, r.Fact] = {
     type(fact).__name__: fact
     for fact in (
         r.RunOpened(
-            agent="payout-bot", anchor=r.Anchor(root=HEX, size=3), clock=CLOCK, default="allow", definition=HEX, depth=1, environment="production",
+            agent="payout-bot",
+            anchor=r.Anchor(root=HEX, size=3),
+            clock=CLOCK,
+            default="allow",
+            definition=HEX,
+            depth=1,
+            environment="production",
             budget=r.BudgetLimits(calls=9, cost=1_000_000, currency="USD", denials=3, retries=5, tokens=200_000, turns=20, wall_ms=60_000),
-            grant=r.Grant(tools=("send_payment",)), isolation="in_process", manifest=HEX, nonce="00" * 16, origin="mandamus.local/0123456789abcdef",
-            parent=r.Parent(hash=HEX, kind="handoff", run="01JD9Z6Q7M0T3K8W5R2N4X1YBC", seq=7), plugins=("kit@1.0:" + HEX,), policy=HEX,
-            profile="ai_act", register=r.Register(number=2, prev=HEX), tenant="default", tier="dev", trusted_code=(HEX,),
+            grant=r.Grant(tools=("send_payment",)),
+            isolation="in_process",
+            manifest=HEX,
+            nonce="00" * 16,
+            origin="mandamus.local/0123456789abcdef",
+            parent=r.Parent(hash=HEX, kind="handoff", run="01JD9Z6Q7M0T3K8W5R2N4X1YBC", seq=7),
+            plugins=("kit@1.0:" + HEX,),
+            policy=HEX,
+            profile="ai_act",
+            register=r.Register(number=2, prev=HEX),
+            tenant="default",
+            tier="dev",
+            trusted_code=(HEX,),
             user=r.User(principal="p-carol", roles=("clerk",)),
         ),
         r.RunOwned(clock=CLOCK, nonce="01JD9Z6Q7M0T3K8W5R2N4X1YBC", signature="c2lnbmF0dXJl", worker="pid-1"),
@@ -48,38 +64,91 @@ SAMPLES: dict[str, r.Fact] = {
         r.ModelReplied(attempt=1, calls=1, model="gpt-4o", stop="calls", usage=USAGE),
         r.ModelFailed(attempt=1, category="rate_limit", retry_at=1_795_000_000_500_000, status=429),
         r.ActionProposed(
-            action="1.1m1", by="person", call="1.1m1", effect="keyed", fault="invalid_arguments", kind="invoke", parent="1.1", pin=HEX, repeats=5,
-            replaces="1.1", safety="financial", tool="send_payment",
+            action="1.1m1",
+            by="person",
+            call="1.1m1",
+            effect="keyed",
+            fault="invalid_arguments",
+            kind="invoke",
+            parent="1.1",
+            pin=HEX,
+            repeats=5,
+            replaces="1.1",
+            safety="financial",
+            tool="send_payment",
         ),
         r.ActionJudged(
-            action="1.1", asks=(r.Ask(chain="treasury", quorum=2),), attempt=1, authority=4, bundle=HEX, code="policy", determining=("pay.large",),
-            engine="cedar/4.12.2", layers=(r.Layer(layer="contract", verdict="allow"), r.Layer(layer="policy", of="agent", verdict="escalate")),
+            action="1.1",
+            asks=(r.Ask(chain="treasury", quorum=2),),
+            attempt=1,
+            authority=4,
+            bundle=HEX,
+            code="policy",
+            determining=("pay.large",),
+            engine="cedar/4.12.2",
+            layers=(r.Layer(layer="contract", verdict="allow"), r.Layer(layer="policy", of="agent", verdict="escalate")),
             verdict="escalate",
         ),
         r.ActionStarted(
-            action="1.1", attempt=2, capabilities=(r.Issued(capability="tool.invoke:send_payment", mechanism="in_process"),), child=HEX[:26],
-            deadline=30_000, effect="keyed", landing=30_000, operation=HEX, reserves=RESERVE, votes=(9, 10),
+            action="1.1",
+            attempt=2,
+            capabilities=(r.Issued(capability="tool.invoke:send_payment", mechanism="in_process"),),
+            child=HEX[:26],
+            deadline=30_000,
+            effect="keyed",
+            landing=30_000,
+            operation=HEX,
+            reserves=RESERVE,
+            votes=(9, 10),
         ),
         r.CapabilityChecked(action="1.1", capability="clock.read", mechanism="in_process", result="granted", use=1),
         r.ActionDoubted(action="1.1", attempt=1, cause="timeout", retry_at=1_795_000_000_500_000),
         r.ActionEnded(
-            action="1.1", attempt=1, code="not_done", output="none", result="failed", retry_at=1_795_000_000_500_000, spends=RESERVE, via="tool"
+            action="1.1",
+            attempt=1,
+            code="not_done",
+            output="none",
+            result="failed",
+            retry_at=1_795_000_000_500_000,
+            spends=RESERVE,
+            via="tool",
         ),
         r.ApprovalRequested(
-            about="start", action="1.1", card=HEX, carries=(8,), chain="treasury", digest=HEX, expires=1_795_000_003_600_000, policy=HEX, quorum=2,
-            request="01JD9Z6Q7M0T3K8W5R2N4X1YBC", tier=1, until=1_795_000_003_600_000,
+            about="start",
+            action="1.1",
+            card=HEX,
+            carries=(8,),
+            chain="treasury",
+            digest=HEX,
+            expires=1_795_000_003_600_000,
+            policy=HEX,
+            quorum=2,
+            request="01JD9Z6Q7M0T3K8W5R2N4X1YBC",
+            tier=1,
+            until=1_795_000_003_600_000,
         ),
         r.Voted(
-            about="start", action="1.1", ballot=HEX, clock=CLOCK, decision="approve", mail=MAIL, principal="p-alice",
-            request="01JD9Z6Q7M0T3K8W5R2N4X1YBC", scope="once", veto=True,
+            about="start",
+            action="1.1",
+            ballot=HEX,
+            clock=CLOCK,
+            decision="approve",
+            mail=MAIL,
+            principal="p-alice",
+            request="01JD9Z6Q7M0T3K8W5R2N4X1YBC",
+            scope="once",
+            veto=True,
         ),
         r.VoteWithdrawn(ballot=HEX, clock=CLOCK, mail=MAIL, principal="p-alice"),
         r.MessageReceived(clock=CLOCK, mail=MAIL, principal="p-carol"),
         r.MessageRefused(mail=MAIL, reason="forged"),
         r.TimePassed(clock=CLOCK, source="worker"),
         r.LogOpened(
-            clock=CLOCK, keys=(r.NamedKey(key="admin+01234567+BASE64", principal="p-root", role="administrator"),), nonce="00" * 16,
-            origin="mandamus.local/0123456789abcdef", quorum=1,
+            clock=CLOCK,
+            keys=(r.NamedKey(key="admin+01234567+BASE64", principal="p-root", role="administrator"),),
+            nonce="00" * 16,
+            origin="mandamus.local/0123456789abcdef",
+            quorum=1,
         ),
         r.RunRefused(
             agent="payout-bot", clock=CLOCK, codes=("MDM-0311",), register=r.Register(number=3, prev=HEX), run="01JD9Z6Q7M0T3K8W5R2N4X1YBC"
@@ -87,16 +156,24 @@ SAMPLES: dict[str, r.Fact] = {
         r.PolicyChanged(agent="payout-bot", clock=CLOCK, new=HEX, old=HEX),
         r.KeyChanged(clock=CLOCK, new="approver+01234567+BASE64", old="approver+76543210+BASE64", principal="p-alice", role="approver"),
     )
-}  # fmt: skip
+}
 
 
 def sample(name: str) -> bytes:
     """The record, with every envelope field in use."""
     record: Record[Any] = Record(
-        actor=r.Actor(agent="payout-bot", principal="p-carol", runtime=HEX), at="2026-11-21T22:36:12.000000Z", causes=(HEX,), epoch=2,
-        body=(BodyPart(class_="confidential", commit=HEX, media="application/json", part="args", subject="s-1"),), fact=SAMPLES[name], prev=HEX,
-        run=r.LOG if name in ("LogOpened", "RunRefused", "PolicyChanged", "KeyChanged") else "01JD9Z6Q7M0T3K8W5R2N4X1YBC", seq=7, turn=1, type=name,
-    )  # fmt: skip
+        actor=r.Actor(agent="payout-bot", principal="p-carol", runtime=HEX),
+        at="2026-11-21T22:36:12.000000Z",
+        causes=(HEX,),
+        epoch=2,
+        body=(BodyPart(class_="confidential", commit=HEX, media="application/json", part="args", subject="s-1"),),
+        fact=SAMPLES[name],
+        prev=HEX,
+        run=r.LOG if name in ("LogOpened", "RunRefused", "PolicyChanged", "KeyChanged") else "01JD9Z6Q7M0T3K8W5R2N4X1YBC",
+        seq=7,
+        turn=1,
+        type=name,
+    )
     return encode(record)
 
 
@@ -139,4 +216,4 @@ def test_no_two_types_share_bytes_and_none_is_forgotten() -> None:
 
 def test_the_names_of_events_are_frozen_too() -> None:
     """Domain and hash: the name of one event, written down."""
-    assert event_hash(frozen("TurnStarted")) == "@@"
+    assert event_hash(frozen("TurnStarted")) == "a8ab4a078bbaab3e5d1df24bae4ec8b347b1b3142630c81f035475c44f724d18"

@@ -39,7 +39,9 @@ def move(p: Player, pick: Choose) -> str:
         case e.Judge(actions=actions):
             return _judge(run, actions, pick)
         case e.Execute(action=a):
-            return (f"outcome {a} {OUTCOMES[pick(4)]}{_retry(p, pick)}", f"step {a} look n={pick(3) + 1}", f"use {a} clock.read")[max(0, pick(5) - 2)]
+            return (f"outcome {a} {OUTCOMES[pick(4)]}{_retry(p, pick)}", f"step {a} look n={pick(3) + 1}", f"use {a} clock.read")[
+                max(0, pick(5) - 2)
+            ]
         case e.Reconcile(action=a):
             return f"outcome {a} {('done', 'absent', 'unclear')[pick(3)]} via=reconciled{_retry(p, pick)}"
         case _:
@@ -80,9 +82,22 @@ def _anything(run: Run, pick: Choose) -> str:
     some = list(run.actions) or ["9.9"]
     action = some[pick(len(some))]
     return (
-        "turn", "reply pay", "lost server", f"outcome {action} done", f"outcome {action} done attempt=7", "close", "resume w", "mail stop", "mail say",
-        f"vote {action} p-1 approve", "judge", f"step {action} look n=9", "wait 50", "time", "start",
-    )[pick(14)]  # fmt: skip
+        "turn",
+        "reply pay",
+        "lost server",
+        f"outcome {action} done",
+        f"outcome {action} done attempt=7",
+        "close",
+        "resume w",
+        "mail stop",
+        "mail say",
+        f"vote {action} p-1 approve",
+        "judge",
+        f"step {action} look n=9",
+        "wait 50",
+        "time",
+        "start",
+    )[pick(14)]
 
 
 def walk(numbers: list[int]) -> Player:
@@ -175,7 +190,14 @@ def test_the_walk_reaches_every_state() -> None:
             if n == len(player.records) or player.records[n].type == "TurnStarted":
                 run = fold(player.records[:n])
                 seen |= {run.life} | {a.state for a in run.actions.values()}
-    assert seen >= (set(LIVES) - {"new", "completed", "failed", "cancelled"}) | {"done", "failed", "denied", "cancelled", "settled", "started"}
+    assert seen >= (set(LIVES) - {"new", "completed", "failed", "cancelled"}) | {
+        "done",
+        "failed",
+        "denied",
+        "cancelled",
+        "settled",
+        "started",
+    }
 
 
 def test_every_state_has_its_row() -> None:

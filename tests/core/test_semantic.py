@@ -66,8 +66,18 @@ def test_of_votes_only_the_number_counts() -> None:
 
 def test_ids_clocks_and_measures_inside_payloads_say_nothing() -> None:
     judged = r.ActionJudged(action="1.1", attempt=1, authority=0, bundle="b", determining=(), engine="e", layers=(), verdict="allow")
-    facts = {"action": {"attempt": 1, "tool": "pay"}, "clock": {"hour": 9}, "context": {"tier": "dev"}, "people": {"standing": "", "met": []}}
-    other = {"action": {"attempt": 2, "tool": "pay"}, "clock": {"hour": 10}, "context": {"tier": "cloud"}, "people": {"standing": "x", "met": []}}
+    facts = {
+        "action": {"attempt": 1, "tool": "pay"},
+        "clock": {"hour": 9},
+        "context": {"tier": "dev"},
+        "people": {"standing": "", "met": []},
+    }
+    other = {
+        "action": {"attempt": 2, "tool": "pay"},
+        "clock": {"hour": 10},
+        "context": {"tier": "cloud"},
+        "people": {"standing": "x", "met": []},
+    }
     assert meant(judged, "facts", facts) == meant(judged, "facts", other)
     assert meant(judged, "facts", facts) != meant(judged, "facts", {**facts, "action": {"attempt": 1, "tool": "wire"}})
     assert meant(judged, "decision", {"eval_micros": 1}) == meant(judged, "decision", {"eval_micros": 2})
@@ -120,7 +130,12 @@ def test_no_clock_no_place_in_a_mailbox_and_no_attempt_is_ever_compared(name: st
         return
     for field in msgspec.structs.fields(FACTS[name]):
         kind = str(field.type)
-        if any(word in kind for word in ("Clock", "MailRef", "Register", "Parent", "Anchor")) or field.name in ("attempt", "nonce", "origin", "retry_at"):
+        if any(word in kind for word in ("Clock", "MailRef", "Register", "Parent", "Anchor")) or field.name in (
+            "attempt",
+            "nonce",
+            "origin",
+            "retry_at",
+        ):
             assert field.name in LEFT_OUT[name], field.name
 
 

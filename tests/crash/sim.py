@@ -104,7 +104,9 @@ class Worker:
         if fault == "mail":
             await sim.again()
         if fault == "authority":
-            await sim.admin.log.append([Draft(r.PolicyChanged(agent="x", clock=sim.admin.clock("UTC"), new="b" * 64, old="a" * 64), 0)], raises=True)
+            await sim.admin.log.append(
+                [Draft(r.PolicyChanged(agent="x", clock=sim.admin.clock("UTC"), new="b" * 64, old="a" * 64), 0)], raises=True
+            )
         await asyncio.sleep(sim.random.uniform(0.001, 0.05))
         if self.dead:
             raise PowerCut(label)
@@ -227,7 +229,9 @@ class Sim:
             return True
         box = len(self.store._store.mail.get(run, ()))
         if run not in self.store._store.locks:
-            await self.crowd.answer(s, lambda a: ("done" if self.done[a.operation] else "again") if a.request and a.request.about == "outcome" else "approve")
+            await self.crowd.answer(
+                s, lambda a: ("done" if self.done[a.operation] else "again") if a.request and a.request.about == "outcome" else "approve"
+            )
         self.mail += [(run, m) for _, _, m in self.store._store.mail.get(run, ())[box:]]
         at, _ = wakes(s.run)
         if at is not None and at > self.time.now():
@@ -246,7 +250,11 @@ class Sim:
     def written(self, run: str, facts: list[r.Fact]) -> None:
         for before, fact in zip([None, *facts], facts, strict=False):
             if isinstance(fact, r.ActionStarted):
-                judged = isinstance(before, r.ActionJudged) and before.verdict == "allow" and (before.action, before.attempt) == (fact.action, fact.attempt)
+                judged = (
+                    isinstance(before, r.ActionJudged)
+                    and before.verdict == "allow"
+                    and (before.action, before.attempt) == (fact.action, fact.attempt)
+                )
                 if not judged:
                     self.findings.append("I16 an attempt does not stand behind its ALLOW")
                 authority = self.store._store.accounts.get("authority")

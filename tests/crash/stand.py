@@ -43,7 +43,9 @@ def pay_tool(effect: str = "keyed", deed: Callable[[Ctx], Any] | None = None, **
     return tool(safety="financial", effect=effect, data=OWN, **contract)(pay)  # type: ignore[arg-type]
 
 
-def agent_of(*tools: Any, calls: tuple[Any, ...] = (), policies: tuple[Any, ...] = (PAY,), then: tuple[Any, ...] = ("done",), **more: Any) -> Agent[Any]:
+def agent_of(
+    *tools: Any, calls: tuple[Any, ...] = (), policies: tuple[Any, ...] = (PAY,), then: tuple[Any, ...] = ("done",), **more: Any
+) -> Agent[Any]:
     """One turn that calls everything, then an answer."""
     asked = calls or ((tools[0].name, {"to": "Acme", "amount": SMALL}),)
     options: dict[str, Any] = {"name": "payout-bot", "purpose": "pay invoices"} | more
@@ -135,4 +137,19 @@ class Around:
         return getattr(self._inner, name)
 
 
-__all__ = ["LARGE", "OWN", "PAY", "PLAIN", "SMALL", "TUESDAY", "TWO", "Around", "Retry", "Stand", "agent_of", "pay_tool", "rules_file", "waiting"]
+__all__ = [
+    "LARGE",
+    "OWN",
+    "PAY",
+    "PLAIN",
+    "SMALL",
+    "TUESDAY",
+    "TWO",
+    "Around",
+    "Retry",
+    "Stand",
+    "agent_of",
+    "pay_tool",
+    "rules_file",
+    "waiting",
+]

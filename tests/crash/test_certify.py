@@ -40,7 +40,9 @@ def test_the_example_of_each_effect_class_is_certified(effect: str) -> None:
 
 def test_a_run_that_waits_for_two_people_is_certified_with_their_votes() -> None:
     policies: Any = ({"id": "pay", "permit": {"safety": "financial"}}, {"id": "two", "dualApproval": {"over": "10.00 USD", "quorum": 2}})
-    report = crash_everywhere(lambda: agent_of(pay_tool(), calls=(("pay", {"to": "A", "amount": LARGE}),), policies=policies), sqlite=0, pairs=60)
+    report = crash_everywhere(
+        lambda: agent_of(pay_tool(), calls=(("pay", {"to": "A", "amount": LARGE}),), policies=policies), sqlite=0, pairs=60
+    )
     assert report.ok, report.text()
     assert report.row("pay").verdict == "exactly once"
 
@@ -68,7 +70,12 @@ def test_a_tool_that_is_not_idempotent_is_found_out() -> None:
         count.append(n)
         return len(count)
 
-    agent = Agent(name="counter", model=ScriptedModel([Step(calls=(("add", {"n": 1}),)), "ok"]), tools=[add], policies=[{"permit": {"safety": "write"}}])
+    agent = Agent(
+        name="counter",
+        model=ScriptedModel([Step(calls=(("add", {"n": 1}),)), "ok"]),
+        tools=[add],
+        policies=[{"permit": {"safety": "write"}}],
+    )
     report = crash_everywhere(agent, sqlite=0)
     assert not report.ok
     assert report.row("add").verdict.startswith("NOT IDEMPOTENT")
@@ -85,13 +92,13 @@ def test_a_report_is_data_too() -> None:
 @pytest.mark.parametrize(
     ("text", "target", "code"),
     [
-        (None, "nowhere.py", "MDM-0263"),
-        ("x = 1\n", "f.py", "MDM-0265"),
-        ("raise ValueError('no')\n", "f.py", "MDM-0264"),
-        ("agent = 3\n", "f.py:agent", "MDM-0265"),
-        ("from mandamus import Agent\na = Agent(name='a', model='openai:x')\n", "f.py", "MDM-0262"),
-        ("from mandamus import Agent\na = Agent(name='a', model='openai:x')\nb = Agent(name='b', model='openai:x')\n", "f.py", "MDM-0265"),
-        (None, "no_such_module_here:agent", "MDM-0263"),
+        (None, "nowhere.py", "MDM-0283"),
+        ("x = 1\n", "f.py", "MDM-0285"),
+        ("raise ValueError('no')\n", "f.py", "MDM-0284"),
+        ("agent = 3\n", "f.py:agent", "MDM-0285"),
+        ("from mandamus import Agent\na = Agent(name='a', model='openai:x')\n", "f.py", "MDM-0282"),
+        ("from mandamus import Agent\na = Agent(name='a', model='openai:x')\nb = Agent(name='b', model='openai:x')\n", "f.py", "MDM-0285"),
+        (None, "no_such_module_here:agent", "MDM-0283"),
     ],
 )
 def test_what_cannot_be_certified_is_refused_with_its_reason(text: str | None, target: str, code: str, tmp_path: Path) -> None:
@@ -106,4 +113,4 @@ def test_a_script_that_does_not_end_is_refused() -> None:
     agent = agent_of(pay_tool(), then=())
     with pytest.raises(Misuse) as refused:
         crash_everywhere(agent, sqlite=0)
-    assert refused.value.diagnosis.code == "MDM-0260"
+    assert refused.value.diagnosis.code == "MDM-0280"

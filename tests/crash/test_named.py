@@ -43,11 +43,16 @@ async def killed_at(stand: Stand, place: str) -> str:
         await stand.run(env=env)
     await stand.handle.close()
     stand.power = Power()
-    return [head.run async for head in stand.ledger.runs() if head.run != LOG][0]
+    runs = [head.run async for head in stand.ledger.runs() if head.run != LOG]
+    assert len(runs) == 1
+    return runs[0]
 
 
 # -- each attempt is judged on today's facts ------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("effect", "place", "ends"), [("keyed", "after pay", "unknown"), ("keyed", "before pay", "unknown"), ("reconcilable", "before pay", "failed")])
+@pytest.mark.parametrize(
+    ("effect", "place", "ends"),
+    [("keyed", "after pay", "unknown"), ("keyed", "before pay", "unknown"), ("reconcilable", "before pay", "failed")],
+)
 def test_a_second_attempt_under_a_policy_that_meanwhile_denies_does_not_start(effect: str, place: str, ends: str) -> None:
     class Nowhere:
         async def find(self, operation_id: str) -> Absent:
@@ -85,7 +90,9 @@ rules:
 @pytest.mark.parametrize(("days", "started"), [(2, 1), (3, 0)])
 def test_proposed_on_tuesday_voted_on_friday_with_no_writes_on_friday_is_denied(days: int, started: int, tmp_path: Any) -> None:
     async def story() -> None:
-        stand = await Stand.of(agent_of(pay_tool(), calls=(("pay", {"to": "Acme", "amount": LARGE}),), policies=(rules_file(tmp_path, WEEK),)))
+        stand = await Stand.of(
+            agent_of(pay_tool(), calls=(("pay", {"to": "Acme", "amount": LARGE}),), policies=(rules_file(tmp_path, WEEK),))
+        )
         s = await stand.run()
         stand.time.instant = TUESDAY + days * DAY
         await stand.vote(s)
@@ -144,6 +151,32 @@ def test_the_late_outcome_of_a_fenced_owner_is_refused_and_nothing_of_it_is_writ
     run(story())
 
 
+def test_a_run_that_somebody_drove_before_its_opener_held_it_is_left_to_him() -> None:
+    """The opener was paused between writing genesis and taking the lease; what it folded is the past."""
+
+    async def story() -> None:
+        stand = await Stand.of(agent_of(pay_tool("irreversible")))
+        other = []
+
+        class Paused(Around):
+            async def claim(self, pool: str, ttl_ms: int, *, run: str | None = None) -> Any:
+                if not other:
+                    other.append(await stand.resume(run or ""))
+                return await self._inner.claim(pool, ttl_ms, run=run)
+
+        async def nothing(facts: Any) -> None:
+            return None
+
+        with pytest.raises(Conflict) as refused:
+            await stand.run(env=await stand.worker("opener", lambda inner: Paused(inner, nothing)))
+        assert refused.value.on == "run"
+        assert other[0].run.end == "completed"
+        assert stand.deeds == 1
+        assert stand.ledger._store.locks == {}, "it was given back"
+
+    run(story())
+
+
 # -- shared accounts ----------------------------------------------------------------------------------------------------------
 def test_two_runs_racing_for_one_limit_never_go_over_it() -> None:
     daily = {"id": "daily", "maxDailyLimit": {"limit": "100.00 USD"}}
@@ -184,7 +217,9 @@ def test_a_stop_between_judgement_and_intent_makes_the_append_fail_and_the_actio
         async def meanwhile(facts: list[r.Fact]) -> None:
             if any(isinstance(f, r.ActionStarted) for f in facts) and not told:
                 told.append(1)
-                await admin.log.append([Draft(r.StopRequested(agent="payout-bot", clock=admin.clock("UTC"), mode="halt", principal="p-admin"), 0)], raises=True)
+                await admin.log.append(
+                    [Draft(r.StopRequested(agent="payout-bot", clock=admin.clock("UTC"), mode="halt", principal="p-admin"), 0)], raises=True
+                )
 
         s = await stand.run(env=await stand.worker("worker", lambda inner: Around(inner, meanwhile)))
         assert told
@@ -224,12 +259,16 @@ def test_an_outcome_is_not_lost_when_another_start_beside_it_is_rolled_back(turn
         async def change(facts: list[r.Fact]) -> None:
             if any(isinstance(f, r.ActionStarted) and f.attempt == 2 for f in facts) and not told:
                 told.append(1)
-                await admin.log.append([Draft(r.PolicyChanged(agent="x", clock=admin.clock("UTC"), new="b" * 64, old="a" * 64), 0)], raises=True)
+                await admin.log.append(
+                    [Draft(r.PolicyChanged(agent="x", clock=admin.clock("UTC"), new="b" * 64, old="a" * 64), 0)], raises=True
+                )
 
         first = pay_tool("irreversible", deed, name="pay", retry=Retry(3, backoff_ms=0))
         second = pay_tool("irreversible", lambda ctx: gate.wait(), name="wire")
         calls = (("pay", {"to": "A", "amount": SMALL}), ("wire", {"to": "B", "amount": SMALL}))
-        stand = await Stand.of(agent_of(first, second, calls=calls, policies=(PAY, {"id": "daily", "maxDailyLimit": {"limit": "100.00 USD"}})))
+        stand = await Stand.of(
+            agent_of(first, second, calls=calls, policies=(PAY, {"id": "daily", "maxDailyLimit": {"limit": "100.00 USD"}}))
+        )
         admin = await stand.worker("admin")
         s = await stand.run(env=await stand.worker("worker", lambda inner: Meanwhile(inner, change)))
         assert told
@@ -256,8 +295,8 @@ def test_junk_votes_recorded_by_an_owner_start_nothing_at_the_next_one() -> None
         assert action.request is not None
         for n, name in enumerate(stand.crowd.people):
             fact = r.Voted(
-                about="start", action=action.id, ballot="0" * 64, clock=bad.clock(), decision="approve", mail=MailRef(cursor=n + 1, key="0" * 63 + str(n)),
-                principal=name, request=action.request.id, scope="once",
+                about="start", action=action.id, ballot="0" * 64, clock=bad.clock(), decision="approve",
+                mail=MailRef(cursor=n + 1, key="0" * 63 + str(n)), principal=name, request=action.request.id, scope="once",
             )  # fmt: skip
             bad.record([Draft(fact, 1, (Content("ballot", {"payload": "", "payloadType": "x", "signatures": []}),))])
         assert await bad.save()
@@ -299,11 +338,18 @@ def test_a_vote_for_what_was_shown_yesterday_does_not_start_something_else() -> 
     async def story() -> None:
         stand = await Stand.of(waits_for_two())
         s = await stand.run()
-        for wrong in ({"action": "f" * 64}, {"card": "f" * 64}, {"policy": "f" * 64}, {"expires": TUESDAY - 1}, {"origin": "elsewhere"}):
+        for wrong in (
+            {"action": "f" * 64},
+            {"card": "f" * 64},
+            {"policy": "f" * 64},
+            {"expires": TUESDAY - 1},
+            {"expires": TUESDAY + DAY},
+            {"origin": "elsewhere"},
+        ):
             await stand.vote(s, **wrong)
         s = await stand.resume(s.run.id)
         assert await stand.facts(s.run.id, r.Voted) == []
-        assert len(await stand.facts(s.run.id, r.MessageRefused)) == 10
+        assert len(await stand.facts(s.run.id, r.MessageRefused)) == 12
         assert stand.deeds == 0
 
     run(story())
@@ -508,7 +554,11 @@ def test_a_stop_in_the_mailbox_is_older_than_any_resend() -> None:
 
 def test_settling_an_unknown_outcome_is_a_signed_vote() -> None:
     async def story() -> None:
-        for said, deeds, ends in (("done", 1, ["unknown", "done"]), ("again", 2, ["unknown", "done"]), ("abandon", 1, ["unknown", "unknown"])):
+        for said, deeds, ends in (
+            ("done", 1, ["unknown", "done"]),
+            ("again", 2, ["unknown", "done"]),
+            ("abandon", 1, ["unknown", "unknown"]),
+        ):
             stand = await Stand.of(agent_of(pay_tool("irreversible")))
             id = await killed_at(stand, "after pay")
             s = await stand.resume(id)

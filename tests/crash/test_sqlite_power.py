@@ -335,7 +335,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, size: int) -> None:
     os.truncate(path, size)
     with pytest.raises(ProofError) as error:
         asyncio.run(read_through(path))
-    assert error.value.diagnosis.code == "MDM-0630"
+    assert error.value.diagnosis.code == "MDM-0683"
     assert "backup" in error.value.diagnosis.fix
     assert path.stat().st_size == size, "evidence is left as it is"
 
@@ -353,7 +353,7 @@ def test_a_file_cut_to_nothing_is_not_taken_for_a_new_one(tmp_path: Path) -> Non
     os.truncate(path, 0)
     with pytest.raises(ProofError) as error:
         SqliteLedger.open(path)
-    assert error.value.diagnosis.code == "MDM-0630"
+    assert error.value.diagnosis.code == "MDM-0683"
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path.write_text("dear diary, " * 1000)
     with pytest.raises(ProofError) as error:
         SqliteLedger.open(path)
-    assert error.value.diagnosis.code == "MDM-0630"
+    assert error.value.diagnosis.code == "MDM-0683"
     assert path.read_text() == "dear diary, " * 1000
 
 

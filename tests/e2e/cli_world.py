@@ -151,5 +151,5 @@ def steady(text: str) -> str:
     """Without what differs from run to run, and what is said only once in a process."""
     for shape, name in _SHAPES:
         text = shape.sub(name, text)
-    lines = [x.rstrip() for x in text.splitlines() if not x.startswith(("mandamus: tools of", "mandamus: tool ", "a tool may print"))]
+    lines = [x.rstrip() for x in text.splitlines() if not x.startswith(("mandamus: ", "a tool may print"))]
     return "\n".join(lines)

@@ -174,7 +174,11 @@ async def expired(world: World) -> Runner:
 @story
 async def batch(world: World) -> Runner:
     """The small payment waits for the large one, and is judged again on release."""
-    calls = (("balance", {"account": "main"}), ("send_payment", {"to": "B", "amount": LARGE}), ("send_payment", {"to": "A", "amount": SMALL}))
+    calls = (
+        ("balance", {"account": "main"}),
+        ("send_payment", {"to": "B", "amount": LARGE}),
+        ("send_payment", {"to": "A", "amount": SMALL}),
+    )
     r = runner(agent(world, Step(calls=calls), "Both paid."), "p-alice", "p-bob")
     await r.turn("Pay both")
     await r.approve("p-alice", "p-bob")
@@ -355,7 +359,9 @@ async def taken_over(world: World) -> Runner:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     world.stuck = None
-    r.result = RunResult("01J000000000000000000000RN", None, "suspended", "01J000000000000000000000RN@0", None, 0, (), (), "01J000000000000000000000RN")
+    r.result = RunResult(
+        "01J000000000000000000000RN", None, "suspended", "01J000000000000000000000RN@0", None, 0, (), (), "01J000000000000000000000RN"
+    )
     await r.resume()
     return r
 
@@ -384,7 +390,16 @@ async def spoken_to(world: World) -> Runner:
     result = await r.turn("Pay Acme 50,000 USD")
     env = await r.env()
     signer = env.home.signer("frontend")
-    said = post.say("Hurry up", secret=b"s" * 32, nonce="n", origin=env.origin, principal="p-carol", run=result.run_id, signer=signer.sign, keyid=signer.keyid)
+    said = post.say(
+        "Hurry up",
+        secret=b"s" * 32,
+        nonce="n",
+        origin=env.origin,
+        principal="p-carol",
+        run=result.run_id,
+        signer=signer.sign,
+        keyid=signer.keyid,
+    )
     await env.ledger.send(result.run_id, post.encode(said))
     await r.approve("p-alice", "p-bob")
     assert any(isinstance(x.fact, MessageReceived) for x in r.events)
@@ -406,8 +421,13 @@ async def junk_mail(world: World) -> Runner:
 async def next_tier(world: World) -> Runner:
     """The treasurers' hour passes; the next tier is asked under the same request."""
     rules = {
-        "chains": {"steps": {"tiers": [{"quorum": 2, "roles": ["treasurer"], "deadline": "1h"}, {"quorum": 1, "roles": ["cfo"], "deadline": "4h"}]}},
-        "rules": [{"id": "pay", "permit": {"safety": "financial"}}, {"id": "large", "dualApproval": {"over": "10000.00 USD", "chain": "steps"}}],
+        "chains": {
+            "steps": {"tiers": [{"quorum": 2, "roles": ["treasurer"], "deadline": "1h"}, {"quorum": 1, "roles": ["cfo"], "deadline": "4h"}]}
+        },
+        "rules": [
+            {"id": "pay", "permit": {"safety": "financial"}},
+            {"id": "large", "dualApproval": {"over": "10000.00 USD", "chain": "steps"}},
+        ],
     }
     r = Runner(agent(world, pay(amount=LARGE), "Paid.", policies=[rules]), clock=VirtualTime())
     for person, role in (("p-alice", "treasurer"), ("p-bob", "treasurer"), ("p-carol", "cfo")):
@@ -426,7 +446,9 @@ async def modified(world: World) -> Runner:
     r = runner(agent(world, pay(amount=LARGE), "Paid less."), "p-alice", "p-bob")
     await r.turn("Pay Acme 50,000 USD")
     run = await r.run()
-    await r.resume([r.vote(run, "p-alice", "modify", "1.1", args={"amount": {"amount": "90000", "currency": "USD", "decimals": 2}, "to": "Acme"})])
+    await r.resume(
+        [r.vote(run, "p-alice", "modify", "1.1", args={"amount": {"amount": "90000", "currency": "USD", "decimals": 2}, "to": "Acme"})]
+    )
     return r
 
 

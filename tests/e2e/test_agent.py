@@ -5,13 +5,32 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from mandamus import Agent, Budget, Ctx, Misuse, Money, NotDone, Plugin, Receipt, Retry, RunRefused, guardrail, rule, tool, wiring
-from mandamus.agent import RunResult
+from mandamus import (
+    Agent,
+    Annotate,
+    Block,
+    Budget,
+    Ctx,
+    Misuse,
+    Money,
+    NotDone,
+    Pass,
+    Plugin,
+    Receipt,
+    Retry,
+    RunRefused,
+    guardrail,
+    rule,
+    tool,
+    wiring,
+)
+from mandamus.agent import POINTS, RunResult
 from mandamus.core import records as r
 from mandamus.core.payload import opened
 from mandamus.core.records import LOG, AnyRecord, decode
@@ -228,7 +247,7 @@ def test_evidence_can_be_had_inside_and_outside_of_a_loop() -> None:
     run(story)
 
 
-def test_run_sync_needs_no_loop(tmp_path: Any) -> None:
+def test_run_sync_needs_no_loop(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/run.db"
     result = agent("hello").run_sync("Go", ledger=uri)
     assert (result.state, result.output) == ("completed", "hello")
@@ -538,7 +557,7 @@ def test_isolation_is_printed_once_and_stands_in_genesis() -> None:
     assert len([x for x in said if "in_process" in x]) == 1
 
 
-def test_gdpr_22_a_deed_waits_for_the_oversight_chain_whatever_policy_says() -> None:
+def test_gdpr_22_a_deed_waits_for_the_oversight_chain_whatever_policy_says(tmp_path: Path) -> None:
     chains = {"chains": {"review": {"tiers": [{"quorum": 1, "roles": ["reviewer"]}]}}}
 
     @tool(safety="write", effect="keyed", data=DATA)
@@ -546,33 +565,28 @@ def test_gdpr_22_a_deed_waits_for_the_oversight_chain_whatever_policy_says() -> 
         """Decide about a loan."""
         return "granted" if grant else "refused"
 
-    async def story(env: Env) -> None:
-        import tempfile
-        from pathlib import Path
+    (tmp_path / "rules.yaml").write_bytes(msgspec.json.encode(chains | {"rules": ALLOW}))
+    step = Step(calls=(("decide", {"grant": False}),))
+    given: dict[str, Any] = {"tools": [decide], "policies": [tmp_path], "art22_decision": True, "oversight": "review"}
+    ann = people.signer("t/ann")
 
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "rules.yaml").write_bytes(msgspec.json.encode(chains | {"rules": ALLOW}))
-            step = Step(calls=(("decide", {"grant": False}),))
-            one = agent(step, "told them", tools=[decide], policies=[folder], art22_decision=True, oversight="review")
-            env.home.add_trust("role reviewer p-ann")
-            with pytest.raises(RunRefused, match="art22_unguarded"):
-                await one.run("Go", ledger=env)
-            env.home.add_trust(f"approver p-ann {ANN.vkey}")
-            result = await one.run("Go", ledger=env)
-            assert (result.state, result.waiting[0].chain) == ("suspended", "review")
-            session = await read_run(env, await wiring.bind(one), result.run_id)
-            vote = people.vote(session, session.run.open_actions[0], ANN, "approve")
-            done = await one.resume(result.checkpoint_id, [vote], ledger=env)
-            assert (done.state, [a.state for a in done.actions]) == ("completed", ["done"])
-            stricter = agent(step, "told them", tools=[decide], policies=[folder], art22_decision=True, oversight="review", instructions="x")
-            other = await one.run("Go", ledger=env)
-            with pytest.raises(RunRefused, match="definition_changed"):
-                await stricter.resume(other.checkpoint_id, ledger=env)
+    async def story(env: Env) -> None:
+        one = agent(step, "told them", **given)
+        env.home.add_trust("role reviewer p-ann")
+        with pytest.raises(RunRefused, match="art22_unguarded"):
+            await one.run("Go", ledger=env)
+        env.home.add_trust(f"approver p-ann {ann.vkey}")
+        result = await one.run("Go", ledger=env)
+        assert (result.state, result.waiting[0].chain) == ("suspended", "review")
+        session = await read_run(env, await wiring.bind(one), result.run_id)
+        vote = people.vote(session, session.run.open_actions[0], ann, "approve")
+        done = await one.resume(result.checkpoint_id, [vote], ledger=env)
+        assert (done.state, [a.state for a in done.actions]) == ("completed", ["done"])
+        other = await one.run("Go", ledger=env)
+        with pytest.raises(RunRefused, match="definition_changed"):
+            await agent(step, "told them", instructions="be strict", **given).resume(other.checkpoint_id, ledger=env)
 
     run(story)
-
-
-ANN = people.signer("t/ann-22")
 
 
 # -- tools in a run ----------------------------------------------------------------------------------------------------------
@@ -592,9 +606,8 @@ def test_sync_and_async_tools_answer_alike() -> None:
 
     async def story(env: Env) -> None:
         for fn in (now, soon):
-            heard: list[str] = []
-            result = await agent(calls("look"), lambda p, heard=heard: heard.append(p.messages[-1].text) or "done", tools=[_tool(fn)]).run("Go", ledger=env)
-            assert (result.state, heard) == ("completed", ["IT"])
+            result = await agent(calls("look"), lambda prompt: prompt.messages[-1].text, tools=[_tool(fn)]).run("Go", ledger=env)
+            assert (result.state, result.output) == ("completed", "IT")
 
     run(story)
 
@@ -637,9 +650,6 @@ def test_a_tool_that_takes_too_long_is_doubted_and_never_called_failed() -> None
 
 # -- guardrails --------------------------------------------------------------------------------------------------------------
 def test_five_points_in_their_order() -> None:
-    from mandamus import Pass
-    from mandamus.agent import POINTS
-
     heard: list[tuple[str, tuple[str, ...]]] = []
 
     def watch(point: Any) -> Any:
@@ -664,8 +674,6 @@ def test_five_points_in_their_order() -> None:
 
 @pytest.mark.parametrize("point", ["before_turn", "after_turn"])
 def test_before_and_after_a_turn_may_only_annotate(point: Any) -> None:
-    from mandamus import Block
-
     @guardrail(point)
     def strict(view: Any) -> Any:
         return Block("guardrail fault of my own words")
@@ -680,8 +688,6 @@ def test_before_and_after_a_turn_may_only_annotate(point: Any) -> None:
 
 @pytest.mark.parametrize("point", ["input", "tool_result", "output"])
 def test_a_block_halts_and_the_run_can_be_resumed_without_what_was_blocked(point: Any) -> None:
-    from mandamus import Block, Pass
-
     heard: list[list[str]] = []
     strict = True
 
@@ -742,8 +748,6 @@ def test_a_guardrail_that_breaks_halts(fn: Any, point: Any, monkeypatch: pytest.
 
 
 def test_the_models_handle_is_metered_and_recorded() -> None:
-    from mandamus import Annotate
-
     @guardrail("input")
     async def ask(view: Any, model: Any = None) -> Any:
         assert not hasattr(model, "generate")
@@ -772,7 +776,9 @@ def test_the_handle_has_a_budget_of_its_own() -> None:
     run(story)
 
 
-@pytest.mark.parametrize("bad", [lambda: guardrail("between"), lambda: guardrail("input")(lambda: None), lambda: guardrail("input")(lambda v, m: None)])
+@pytest.mark.parametrize(
+    "bad", [lambda: guardrail("between"), lambda: guardrail("input")(lambda: None), lambda: guardrail("input")(lambda v, m: None)]
+)
 def test_what_is_no_guardrail(bad: Callable[[], Any]) -> None:
     with pytest.raises(Misuse):
         bad()

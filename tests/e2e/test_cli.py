@@ -557,3 +557,51 @@ def test_a_reference_needs_a_file_a_module_or_a_manifest(world: World) -> None:
     for reference in ("", "no:where", "a b:c", "nothing.yaml", ":agent"):
         with pytest.raises(Misuse):
             agents.load(reference)
+
+
+# -- bad days ------------------------------------------------------------------------------------------------------------------------
+def test_several_actions_are_signed_one_by_one_each_with_its_digest(asking: World) -> None:
+    second = asking.waiting()
+    first = next(x for x in asking("inbox", "--json").stream if x["id"] != second["id"])
+    both = ("approve", first["id"], second["id"], "--key", "alice.pem", "--digest", first["digest"])
+    assert asking(*both).code == 3, "a digest is missing: nothing is signed, not even the other one"
+    assert [x["votes"] for x in asking("inbox", "--json").stream] == [[], []]
+    told = asking(*both, "--digest", second["digest"], "--json")
+    assert {v["id"] for v in told.data["votes"]} == {first["id"], second["id"]}
+    assert asking("inbox", "--json", "--for", "p-alice").stream == []
+    assert asking("approve", first["id"], first["id"], "--key", "bob.pem", "--digest", first["digest"]).code == 2
+
+
+def test_a_run_that_somebody_drives_is_left_alone(asking: World) -> None:
+    async def held() -> Any:
+        ledger = wiring.open_ledger(wiring.ledger_uri())
+        try:
+            run = await read.run_id(ledger, "last")
+            await ledger.claim("default", 60_000, run=run)
+            return await asyncio.to_thread(asking, "resume", "last", "--json")
+        finally:
+            await ledger.close()
+
+    told = asyncio.run(held())
+    assert (told.code, told.data["error"]["code"]) == (5, "MDM-0403")
+
+
+@pytest.mark.parametrize(
+    "args", [("runs",), ("show", "last"), ("inbox",), ("resume", "last"), ("bundle", "last"), ("doctor",)], ids=" ".join
+)
+@pytest.mark.parametrize("damage", ["text", "cut", "folder"])
+def test_a_ledger_that_is_none_is_a_sentence(asking: World, args: tuple[str, ...], damage: str) -> None:
+    file = asking.folder / ".mandamus" / "run.db"
+    whole = file.read_bytes()
+    for beside in [p for p in file.parent.glob("run.db*") if p.is_file()]:
+        beside.unlink()
+    if damage == "text":
+        file.write_text("this is no ledger\n" * 500)
+    elif damage == "cut":
+        file.write_bytes(whole[: len(whole) // 2 + 100])
+    else:
+        file.mkdir()
+    told = asking(*args)
+    assert told.code in (1, 2, 5)
+    assert "MDM-0001" not in told.err + told.out, told.err
+    assert "MDM-" in told.err + told.out

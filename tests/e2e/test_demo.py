@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import shutil
 import signal
 import sqlite3
@@ -243,22 +244,33 @@ class Terminal:
 
     def until(self, text: str) -> None:
         """Read on until `text` comes after what was read before."""
-        start, end = len(self.seen), time.monotonic() + 60
+        start, end = len(self.seen), time.monotonic() + 90
         while text not in self.seen[start:]:
-            assert time.monotonic() < end, self.seen
-            self.seen += os.read(self._end, 4096).decode("utf-8", "replace")
+            assert self._read(end), f"{text!r} never came:\n{self.seen}"
 
     def types(self, text: str) -> None:
         os.write(self._end, text.encode())
 
     def rest(self) -> int:
-        try:
-            while chunk := os.read(self._end, 4096):
-                self.seen += chunk.decode("utf-8", "replace")
-        except OSError:  # the other side is closed
+        """Everything to the end, and the exit code."""
+        end = time.monotonic() + 90
+        while self._read(end):
             pass
         os.close(self._end)
-        return self.process.wait(60)
+        return self.process.wait(90)
+
+    def _read(self, end: float) -> bool:
+        """False when the other side is closed. A process that neither speaks nor ends is ended."""
+        ready, _, _ = select.select([self._end], [], [], max(0.0, end - time.monotonic()))
+        if not ready:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            pytest.fail(f"nothing came for too long; so far:\n{self.seen}")
+        try:
+            chunk = os.read(self._end, 4096)
+        except OSError:  # the other side is closed
+            return False
+        self.seen += chunk.decode("utf-8", "replace")
+        return bool(chunk)
 
 
 def test_step_by_step_a_person_signs_as_alice(tmp_path: Path) -> None:

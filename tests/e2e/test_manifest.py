@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +101,13 @@ SMALL = "name: desk\nmodel: scripted:script.json\ntools: [app:pay]\npolicies: [p
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path: Path) -> Path:
     (tmp_path / "app.py").write_text(CODE)
     (tmp_path / "prompt.md").write_text("Pay what is due.\n")
     (tmp_path / "script.json").write_text('["done"]')
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "rules.yaml").write_text("rules: [{id: pay, permit: {safety: financial}}]\n")
-    yield tmp_path
+    return tmp_path
 
 
 def wrote(folder: Path, text: str, name: str = "agent.yaml") -> Path:
@@ -129,7 +128,13 @@ def run(agent: Agent[Any], **options: Any) -> tuple[Any, Any]:
 def test_every_field_of_an_agent_can_be_written(folder: Path) -> None:
     agent = Agent.load(wrote(folder, FULL))
     spec = agent.spec
-    assert (spec.name, spec.lawful_basis, spec.timezone, spec.window, spec.roles) == ("desk", "legal_obligation", "Europe/Berlin", 64_000, ("treasury",))
+    assert (spec.name, spec.lawful_basis, spec.timezone, spec.window, spec.roles) == (
+        "desk",
+        "legal_obligation",
+        "Europe/Berlin",
+        64_000,
+        ("treasury",),
+    )
     assert (spec.budget.turns, spec.budget.tokens, spec.budget.retries, spec.budget.wall_ms) == (5, 9000, 2, 600_000)
     assert list(agent.tools) == ["pay", "rate", "more"]
     assert (spec.instructions, agent.max_output, agent.timeout_ms) == ("Pay what is due.\n", 1000, 20_000)
@@ -152,9 +157,9 @@ def test_its_digest_stands_in_genesis_and_its_text_in_the_bundle(folder: Path) -
     async def story() -> None:
         env = await wiring.open_env(f"sqlite:///{folder}/run.db")
         result = await Agent.load(path).run("Go", ledger=env)
-        first = [decode(raw) async for raw in env.ledger.read(result.run_id, upto=0)][0].fact
-        assert isinstance(first, RunOpened)
-        assert first.manifest == manifest_digest(path.read_text())
+        [first] = [decode(raw) async for raw in env.ledger.read(result.run_id, upto=0)]
+        assert isinstance(first.fact, RunOpened)
+        assert first.fact.manifest == manifest_digest(path.read_text())
         bundle = await result.evidence_bundle.read()
         path.write_text(SMALL)  # what it was is kept beside the ledger
         assert await result.evidence_bundle.read() == bundle
@@ -219,14 +224,20 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.dictionaries(st.sampled_from(manifest.Manifest.__struct_fields__), st.none() | st.booleans() | st.integers() | st.text(max_size=6) | st.lists(st.text(max_size=4), max_size=2)))
+@given(
+    st.dictionaries(
+        st.sampled_from(manifest.Manifest.__struct_fields__),
+        st.none() | st.booleans() | st.integers() | st.text(max_size=6) | st.lists(st.text(max_size=4), max_size=2),
+    )
+)
 def test_any_values_at_all_are_read_or_misuse(tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]) -> None:
     path = tmp_path_factory.mktemp("any") / "agent.yaml"
     path.write_bytes(msgspec.json.encode(values))
     try:
-        assert read(path).manifest.name == values["name"]
+        name = read(path).manifest.name
     except Misuse as refused:
-        assert refused.diagnosis.where
+        name = refused.diagnosis.where
+    assert name in (values.get("name"), str(path)) or name.startswith(f"{path}:")
 
 
 def test_two_folders_may_each_have_an_app(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -362,7 +373,9 @@ def test_a_signature_that_is_none(folder: Path, sig: bytes) -> None:
         check_manifest(loaded, Trust())
 
 
-@pytest.mark.parametrize(("text", "word"), [(SMALL, "pins"), (SMALL, "policy_digest"), (SMALL + "instructions_file: prompt.md\n", "instructions_sha256")])
+@pytest.mark.parametrize(
+    ("text", "word"), [(SMALL, "pins"), (SMALL, "policy_digest"), (SMALL + "instructions_file: prompt.md\n", "instructions_sha256")]
+)
 def test_what_binds_nothing_is_not_signed(folder: Path, text: str, word: str) -> None:
     with pytest.raises(Misuse, match=word):
         sign_manifest(wrote(folder, text), AUTHOR)

@@ -1,4 +1,4 @@
-"""Strict replay of every story: the same follows again, nobody is asked, nothing is written; and each change is named where it first shows."""
+"""Strict replay of every story: the same follows again, nobody is asked, nothing is written; each change is named where it first shows."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_what_is_no_run_is_refused(run: str) -> None:
     async def go() -> None:
         await r.agent.replay(run, ledger=await r.env())
 
-    with pytest.raises(Misuse, match="MDM-02(50|61)"):
+    with pytest.raises(Misuse, match=r"MDM-02(50|61)"):
         asyncio.run(go())
 
 

@@ -89,12 +89,12 @@ def test_parts_of_a_record_are_few_and_distinct() -> None:
     many = chain.genesis(**{f"p{i:02}": "x" for i in range(PARTS_MAX)})
     assert admit("run-1", None, raws(many), bodies(many)).seq == 0
     too_many = Chain("run-1").genesis(**{f"p{i:02}": "x" for i in range(PARTS_MAX + 1)})
-    with pytest.raises(ProofError, match="MDM-0622"):
+    with pytest.raises(ProofError, match="MDM-0682"):
         admit("run-1", None, raws(too_many), bodies(too_many))
     (one,) = Chain("run-1").genesis(a="x")
     record = decode(one.raw)
     assert isinstance(record.body, tuple)
-    with pytest.raises(ProofError, match="MDM-0622"):
+    with pytest.raises(ProofError, match="MDM-0682"):
         admit("run-1", None, [encode(msgspec.structs.replace(record, body=record.body * 2))], bodies([one]))
 
 

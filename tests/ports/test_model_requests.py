@@ -148,7 +148,7 @@ def test_extra_is_sent_and_cannot_replace_what_is_ours() -> None:
         ask(wire, server, extra={"tool_choice": "required"})
         assert server.log[0].body["tool_choice"] == "required"
     for make in (OpenAIModel, AnthropicModel):
-        with pytest.raises(Misuse, match=r"MDM-0126.*"):
+        with pytest.raises(Misuse, match=r"MDM-0176.*"):
             make("http://127.0.0.1:1/v1", extra={"tools": []})
 
 
@@ -176,26 +176,26 @@ def test_an_address_names_server_model_and_key(uri: str, model: str, shown: str)
 @pytest.mark.parametrize(
     ("uri", "code"),
     [
-        ("", "MDM-0124"),
-        ("openai", "MDM-0124"),
-        ("openai:", "MDM-0124"),
-        ("openai://host/v1#m", "MDM-0124"),
-        ("gpt-4o", "MDM-0124"),
-        ("openai: gpt", "MDM-0124"),
-        ("openai+http://127.0.0.1/v1", "MDM-0124"),
-        ("openai+http://127.0.0.1/v1#", "MDM-0124"),
-        ("openai+ftp://127.0.0.1/v1#m", "MDM-0124"),
-        ("openai+http:///v1#m", "MDM-0120"),
-        ("openai+http://127.0.0.1:99999/v1#m", "MDM-0120"),
-        ("openai+http://[::1/v1#m", "MDM-0120"),
-        ("openai+http://ho st/v1#m", "MDM-0120"),
-        ("openai+https://user:pass@host/v1#m", "MDM-0121"),
-        ("openai+http://far.example/v1?key=env:K#m", "MDM-0122"),
-        ("openai:m?key=sk-4711", "MDM-0123"),
-        ("openai:m?apis=chat", "MDM-0125"),
-        ("openai:m?api=chat&api=chat", "MDM-0125"),
-        ("openai:m?api=soap", "MDM-0125"),
-        ("openai:m?plain_http=yes", "MDM-0125"),
+        ("", "MDM-0174"),
+        ("openai", "MDM-0174"),
+        ("openai:", "MDM-0174"),
+        ("openai://host/v1#m", "MDM-0174"),
+        ("gpt-4o", "MDM-0174"),
+        ("openai: gpt", "MDM-0174"),
+        ("openai+http://127.0.0.1/v1", "MDM-0174"),
+        ("openai+http://127.0.0.1/v1#", "MDM-0174"),
+        ("openai+ftp://127.0.0.1/v1#m", "MDM-0174"),
+        ("openai+http:///v1#m", "MDM-0170"),
+        ("openai+http://127.0.0.1:99999/v1#m", "MDM-0170"),
+        ("openai+http://[::1/v1#m", "MDM-0170"),
+        ("openai+http://ho st/v1#m", "MDM-0170"),
+        ("openai+https://user:pass@host/v1#m", "MDM-0171"),
+        ("openai+http://far.example/v1?key=env:K#m", "MDM-0172"),
+        ("openai:m?key=sk-4711", "MDM-0173"),
+        ("openai:m?apis=chat", "MDM-0175"),
+        ("openai:m?api=chat&api=chat", "MDM-0175"),
+        ("openai:m?api=soap", "MDM-0175"),
+        ("openai:m?plain_http=yes", "MDM-0175"),
     ],
 )
 def test_a_bad_address_is_misuse_with_a_code(uri: str, code: str) -> None:
@@ -239,7 +239,7 @@ def test_a_key_that_cannot_be_had_is_an_auth_fault_and_nothing_is_sent(wire: Wir
 def test_a_key_is_named_not_written(source: str) -> None:
     with pytest.raises(Misuse) as caught:
         OpenAIModel(api_key=source)
-    assert caught.value.diagnosis.code == "MDM-0123"
+    assert caught.value.diagnosis.code == "MDM-0173"
     assert "4711" not in str(caught.value)
 
 

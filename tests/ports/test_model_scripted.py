@@ -153,7 +153,7 @@ def test_a_file_is_the_same_script(tmp_path: Path) -> None:
 def test_a_bad_script_names_its_step(script: Any, where: str) -> None:
     with pytest.raises(Misuse) as caught:
         steps_of(script)
-    assert caught.value.diagnosis.code == "MDM-0127"
+    assert caught.value.diagnosis.code == "MDM-0177"
     assert where in caught.value.diagnosis.where
 
 

@@ -34,7 +34,18 @@ def test_every_refusal_has_a_twin() -> None:
 
 
 def test_mypy_refuses_exactly_these_lines(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--cache-dir", str(tmp_path), "--config-file", "", "--no-error-summary"]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--no-incremental",
+        "--cache-dir",
+        str(tmp_path),
+        "--config-file",
+        "",
+        "--no-error-summary",
+    ]
     quiet = ["--disable-error-code", "type-arg", "--hide-error-context", "--no-pretty", "--follow-imports", "silent"]
     done = subprocess.run([*command, *quiet, *map(str, PROGRAMS)], capture_output=True, text=True, cwd=ROOT, check=False)
     found = {(Path(m[1]).name, int(m[2])) for m in re.finditer(r"^(.*?):(\d+): error:", done.stdout, re.M)}

@@ -125,9 +125,7 @@ def _agent(module: ModuleType, attr: str, reference: str) -> Agent[Any]:
         near = difflib.get_close_matches(attr, agents, n=1)
         found = "something else" if hasattr(module, attr) else "nothing"
         fix = f"did you mean {near[0]}?" if near else ", ".join(agents) or "agent = Agent(...)"
-        raise Misuse(
-            f"{attr!r} is no agent", code="MDM-0014", where=reference, expected="an Agent", found=found, fix=fix
-        )
+        raise Misuse(f"{attr!r} is no agent", code="MDM-0014", where=reference, expected="an Agent", found=found, fix=fix)
     return agents[attr]
 
 

@@ -81,30 +81,24 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "MDM-0111": ("No driver for this ledger", "sqlite:///relative.db, sqlite:////absolute.db or memory:."),
     "MDM-0120": (
-        "Too large a record, or a base URL that cannot be used",
-        "Records: at most 65,535 bytes; large values belong into payloads. Models: scheme, host and path, without query.",
+        "A record that is too large",
+        "At most 65,535 bytes; large values belong into payloads.",
     ),
     "MDM-0121": (
-        "A payload without its record, or a login in a URL",
-        "Payloads are sent once, with the record that commits to them. Keys of models are named env:NAME, never written into an address.",
+        "A payload without its record",
+        "Payloads are sent once, in the append of the record that commits to them.",
     ),
     "MDM-0122": (
-        "A record without its payload, or a key sent unencrypted",
-        "Both travel in one append. A model's key is sent over https only, except to this machine.",
+        "A record without its payload",
+        "Both travel in one append.",
     ),
     "MDM-0123": (
-        "An append without records, or a key written out",
-        "A run begins with its genesis and has a name of letters, digits, _ and -. A model's key is named env:NAME.",
+        "An append that opens nothing",
+        "A run begins with its genesis and has a name of letters, digits, _ and -.",
     ),
     "MDM-0124": (
-        "A payload the ledger cannot hold, or an address without a model",
-        "Up to 256 KiB stand in the ledger. Addresses: scheme:MODEL or scheme+https://host/v1#MODEL.",
-    ),
-    "MDM-0125": ("An option of a model's address", "It is unknown, given twice, or has another value than it may have."),
-    "MDM-0126": ("`extra` would replace what the runtime sends", "Leave those names out: prompt, tools and model are the runtime's."),
-    "MDM-0127": (
-        "The script of a model cannot be read",
-        "A JSON list; each step is text, or an object of text, calls, faults, stop and usage.",
+        "A payload that the ledger cannot hold",
+        "Up to 256 KiB stand in the ledger, in plain form.",
     ),
     "MDM-0130": ("The ledger's place cannot be used", "A ledger is one file in a folder that exists."),
     "MDM-0131": ("A file of another program", "Choose another name for the ledger; this one is left as it is."),
@@ -117,6 +111,38 @@ CODES: dict[str, tuple[str, str]] = {
         "An account would carry the counterparty's name into the log for ever. Limit per agent or tenant.",
     ),
     # -- keys, trust, bundles --------------------------------------------------------------------------------------------------
+    "MDM-0170": (
+        "A base URL that cannot be used",
+        "Scheme, host and path, without query.",
+    ),
+    "MDM-0171": (
+        "A login in a URL",
+        "Keys of models are named env:NAME, never written into an address.",
+    ),
+    "MDM-0172": (
+        "A key would be sent unencrypted",
+        "A model's key is sent over https only, except to this machine.",
+    ),
+    "MDM-0173": (
+        "A key written out",
+        "A model's key is named env:NAME, or given by a function.",
+    ),
+    "MDM-0174": (
+        "An address without a model",
+        "scheme:MODEL or scheme+https://host/v1#MODEL.",
+    ),
+    "MDM-0175": (
+        "An option of a model's address",
+        "It is unknown, given twice, or has another value than it may have.",
+    ),
+    "MDM-0176": (
+        "`extra` would replace what the runtime sends",
+        "Leave those names out: prompt, tools and model are the runtime's.",
+    ),
+    "MDM-0177": (
+        "The script of a model cannot be read",
+        "A JSON list; each step is text, or an object of text, calls, faults, stop and usage.",
+    ),
     "MDM-0180": (
         "Not a usable public key",
         "Copy the whole line that `mandamus key new` printed: name+id+key. Keys that any signature satisfies are refused.",
@@ -208,21 +234,57 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0254": ("Not a user", "An opaque principal, or an object of principal and roles, from a login; never from the prompt."),
     "MDM-0260": (
         "The record cannot be followed by itself",
-        "Replay or a certified run met an event that nothing before it leads to, or a run that does not end.",
+        "Replay met an event that nothing before it leads to.",
     ),
     "MDM-0261": (
-        "Not what can be replayed or certified",
-        "A run can, chain log cannot; and a certified run has a limit of places where it may be cut.",
+        "Not what can be replayed",
+        "A run can, chain log cannot.",
     ),
-    "MDM-0262": ("A certified agent asks a provider", "Give it a scripted model: hundreds of runs are made, each must say the same."),
-    "MDM-0263": ("certify: no such file or module", "FILE.py or module:attr."),
-    "MDM-0264": ("certify: the file does not run", "The message names the error; nothing was certified."),
-    "MDM-0265": ("certify: which agent?", "Name an Agent, or a function that makes one."),
+    "MDM-0262": (
+        "The run has no such event",
+        "--at takes the number of an event of the run: mandamus show RUN --events.",
+    ),
+    "MDM-0263": (
+        "A fork cannot begin there",
+        "The event belongs together with the one before it; the message names a place that works.",
+    ),
+    "MDM-0264": (
+        "An action of the parent is in the air there",
+        "Choose an event before its intent or behind its outcome: effects of the parent are never repeated.",
+    ),
+    "MDM-0265": (
+        "The parent does not follow again",
+        "With this agent the recorded inputs lead elsewhere; fork earlier, or look with: mandamus replay RUN.",
+    ),
     "MDM-0270": ("A golden trace's name", "A plain file name; it stands in golden/ beside the test."),
     "MDM-0271": ("Too late to enrol", "Approvers of a test are enrolled before its first turn."),
     "MDM-0272": ("Nobody can vote there", "In a test: enrol the approver first, and vote on an action that waits."),
     "MDM-0273": ("There was no turn yet", "Call turn() before asking what it led to."),
     # -- a rule said no --------------------------------------------------------------------------------------------------------
+    "MDM-0280": (
+        "A certified run does not end",
+        "It does the same again and again, or waits for what nobody gives.",
+    ),
+    "MDM-0281": (
+        "Too many places to cut",
+        "A certified run has a limit of places; give it a shorter script.",
+    ),
+    "MDM-0282": (
+        "A certified agent asks a provider",
+        "Give it a scripted model: hundreds of runs are made, each must say the same.",
+    ),
+    "MDM-0283": (
+        "certify: no such file or module",
+        "FILE.py or module:attr.",
+    ),
+    "MDM-0284": (
+        "certify: the file does not run",
+        "The message names the error; nothing was certified.",
+    ),
+    "MDM-0285": (
+        "certify: which agent?",
+        "Name an Agent, or a function that makes one.",
+    ),
     "MDM-0300": ("Refused", "A rule said no. Nothing was done."),
     "MDM-0310": (
         "The run may not start",
@@ -232,6 +294,7 @@ CODES: dict[str, tuple[str, str]] = {
         "A tool's own call was refused",
         "ctx.invoke proposes like a model does; the inner action was denied, rejected or cancelled.",
     ),
+    "MDM-0321": ("A call that is over asked for more", "Its run was stopped, or another owner took it over: nothing more is recorded for it, so nothing is handed out."),
     "MDM-0330": (
         "What you see would not be what you sign",
         "Request, card and stored arguments do not agree; nothing was signed. Somebody may have changed the ledger: tell whoever runs it.",
@@ -295,14 +358,17 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0611": ("A payload is gone", "The record names a value that nobody has any more."),
     "MDM-0612": ("A card is not the one that was asked about", "What would be shown is not what would be signed."),
     "MDM-0620": (
-        "The chain does not continue, or an envelope is malformed",
-        "A record of another place, or a signature envelope that is not in its one form.",
+        "A signature envelope is malformed",
+        "It is not in its one canonical form.",
     ),
     "MDM-0621": (
-        "Another epoch, or a signature that does not hold",
-        "Only a takeover moves the epoch, by one. A signature must be of a key that was given, over these bytes.",
+        "A signature that does not hold",
+        "It must be of a key that was given, over these bytes.",
     ),
-    "MDM-0622": ("Parts or an envelope of another kind", "Parts of a record have different names. An envelope says what it holds."),
+    "MDM-0622": (
+        "An envelope of another kind",
+        "An envelope says what it holds; this one holds something else.",
+    ),
     "MDM-0623": ("One key signed twice", "A key counts once, whatever it calls itself."),
     "MDM-0624": ("Too few signatures", "More different keys must have signed."),
     "MDM-0625": ("A key that is not trusted for this", "The trust file says whose signatures count, for what."),
@@ -311,8 +377,8 @@ CODES: dict[str, tuple[str, str]] = {
         "It is not the agent that was approved. Look at what changed, and have its author sign it again.",
     ),
     "MDM-0630": (
-        "Not a ledger, or not a message",
-        "The file is damaged or of another kind; keep it as evidence. A message that is not in the one form is refused and recorded.",
+        "Not a message",
+        "A message that is not in the one form is refused and recorded.",
     ),
     "MDM-0631": ("The ledger's tables contradict each other", "Somebody edited the file. Keep it as evidence and restore a whole backup."),
     "MDM-0632": ("Records are missing", "A chain is dense: somebody removed some. Keep the file as evidence."),
@@ -351,6 +417,22 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0660": ("A view is not what the records say", "Views are made from the records; this one was changed."),
     "MDM-0661": ("Another operation id", "The key that the other side saw is not the one of this call."),
     # -- policies --------------------------------------------------------------------------------------------------------------
+    "MDM-0680": (
+        "The chain does not continue",
+        "A record of another place, or a chain that begins with something else than its genesis.",
+    ),
+    "MDM-0681": (
+        "Another epoch",
+        "Only a takeover moves the epoch, by one.",
+    ),
+    "MDM-0682": (
+        "Body parts of one name",
+        "Parts of a record have different names.",
+    ),
+    "MDM-0683": (
+        "Not a ledger",
+        "The file is damaged or of another kind; keep it as evidence.",
+    ),
     "MDM-0720": ("A rule cannot be read", "An unknown key or kind; the place is file:line:column, the suggestion the nearest word."),
     "MDM-0721": ("A setting of a rule", "It has another form or range; the message says which."),
     "MDM-0722": ("A rule or chain of that name exists", "Records name rules by id; each stands once."),

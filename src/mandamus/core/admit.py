@@ -104,7 +104,7 @@ def _genesis(run: str, header: _Header, raw: bytes) -> str:
     if not isinstance(fact, LogOpened if run == LOG else RunOpened):
         raise ProofError(
             f"a chain cannot begin with {header.type}",
-            code="MDM-0620",
+            code="MDM-0680",
             where=_at(run, 0),
             expected="LogOpened" if run == LOG else "RunOpened",
             found=header.type,
@@ -180,7 +180,7 @@ def _does_not_chain(run: str, seq: int, tip: str, header: _Header) -> ProofError
         what, expected, found = "the record does not continue the chain", f"prev {tip[:12] or 'as genesis'}", f"prev {header.prev[:12]}"
     return ProofError(
         what,
-        code="MDM-0620",
+        code="MDM-0680",
         where=_at(run, seq + 1),
         expected=expected,
         found=found,
@@ -193,7 +193,7 @@ def _wrong_epoch(run: str, epoch: int, header: _Header) -> ProofError:
     owned = header.type == "RunOwned"
     return ProofError(
         "the epoch moves only with RunOwned, by one",
-        code="MDM-0621",
+        code="MDM-0681",
         where=_at(run, header.seq),
         expected=f"epoch {epoch + owned} in {header.type}",
         found=f"epoch {header.epoch}",
@@ -204,7 +204,7 @@ def _wrong_epoch(run: str, epoch: int, header: _Header) -> ProofError:
 def _bad_parts(run: str, header: _Header) -> ProofError:
     return ProofError(
         "body parts must have different names, and few",
-        code="MDM-0622",
+        code="MDM-0682",
         where=_at(run, header.seq),
         expected=f"at most {PARTS_MAX} distinct parts",
         found=f"{len(header.body)} parts",

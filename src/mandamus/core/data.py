@@ -27,7 +27,13 @@ DataClassName = Literal["public", "business", "personal", "confidential", "speci
 ORDER: tuple[DataClassName, ...] = ("public", "business", "personal", "confidential", "special_category")
 
 
-_ARTICLES = {"allowed_lawful_bases": "GDPR 6", "art9_basis": "GDPR 9(2)", "retention": "GDPR 5(1)(e)", "subject": "GDPR 5(1)(c), 17", "residency": "GDPR 44-49"}
+_ARTICLES = {
+    "allowed_lawful_bases": "GDPR 6",
+    "art9_basis": "GDPR 9(2)",
+    "retention": "GDPR 5(1)(e)",
+    "subject": "GDPR 5(1)(c), 17",
+    "residency": "GDPR 44-49",
+}
 
 
 class _Lawful(msgspec.StructMeta):

@@ -12,7 +12,17 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from mandamus.core.data import (
-    BUILTIN_RETENTIONS, Art9, Confidential, NoSubject, Personal, Public, Retention, SpecialCategory, SubjectRef, bases_of, name_of,
+    BUILTIN_RETENTIONS,
+    Art9,
+    Confidential,
+    NoSubject,
+    Personal,
+    Public,
+    Retention,
+    SpecialCategory,
+    SubjectRef,
+    bases_of,
+    name_of,
 )  # fmt: skip
 from mandamus.core.definition import CONSEQUENTIAL, AgentSpec, ToolSpec
 from mandamus.core.facts import Chain, RuleBook
@@ -31,15 +41,26 @@ class Reason(Struct, frozen=True, kw_only=True):
 
 
 def reasons(
-    agent: AgentSpec, book: RuleBook, *, tier: str, isolation: str, approvers: Sequence[str], roles: Mapping[str, Sequence[str]], author: str = ""
-) -> tuple[Reason, ...]:  # fmt: skip
+    agent: AgentSpec,
+    book: RuleBook,
+    *,
+    tier: str,
+    isolation: str,
+    approvers: Sequence[str],
+    roles: Mapping[str, Sequence[str]],
+    author: str = "",
+) -> tuple[Reason, ...]:
     """`author` is the key that signed agent.yaml, if that signature holds and the key is trusted; "" when it is unsigned."""
     out: list[Reason] = []
     retentions = {**BUILTIN_RETENTIONS, **{r.id: r for r in agent.retentions}}
     for tool in agent.tools:
         out += _of_tool(agent, tool, retentions)
     if any(_personal(t) for t in agent.tools) and not agent.purpose.strip():
-        out.append(_reason("purpose_missing", "GDPR 5(1)(b)", "tools touch personal data and the agent states no purpose", 'purpose="what it is for"'))
+        out.append(
+            _reason(
+                "purpose_missing", "GDPR 5(1)(b)", "tools touch personal data and the agent states no purpose", 'purpose="what it is for"'
+            )
+        )
     out += _oversight(agent, book, approvers, roles)
     out += _controls(agent, book)
     out += _wiring(agent, book, tier, isolation, author)
@@ -113,19 +134,25 @@ def _oversight(agent: AgentSpec, book: RuleBook, approvers: Sequence[str], roles
     live = chain is not None and _live(chain, approvers, roles)
     fix = 'oversight="CHAIN" of the policies, and enrol its approvers: mandamus key enroll'
     if agent.annex_iii != "none" and not live:
-        out.append(_reason("oversight_missing", "AI Act 14, 26(2)", f"Annex III domain {agent.annex_iii!r} without a live approval chain", fix))
+        out.append(
+            _reason("oversight_missing", "AI Act 14, 26(2)", f"Annex III domain {agent.annex_iii!r} without a live approval chain", fix)
+        )
     if agent.art22_decision and not live:
         out.append(_reason("art22_unguarded", "GDPR 22", "an Art. 22 decision could leave without an approval", fix))
     elif agent.art22_decision and not any(t.safety != "read" for t in agent.tools):
         what = "an Art. 22 decision could leave as the final answer, which nobody approves"
-        out.append(_reason("art22_unguarded", "GDPR 22", what, 'give the decision a tool (safety="write" or more): its call waits for people'))
+        out.append(
+            _reason("art22_unguarded", "GDPR 22", what, 'give the decision a tool (safety="write" or more): its call waits for people')
+        )
     return out
 
 
 def _live(chain: Chain, approvers: Sequence[str], roles: Mapping[str, Sequence[str]]) -> bool:
     """Some tier can be met by people who are enrolled."""
     for tier in chain.tiers:
-        people = {p for p in approvers if not tier.of or p in tier.of or any(x.startswith("role:") and p in roles.get(x[5:], ()) for x in tier.of)}
+        people = {
+            p for p in approvers if not tier.of or p in tier.of or any(x.startswith("role:") and p in roles.get(x[5:], ()) for x in tier.of)
+        }
         if len(people) >= max(1, tier.quorum):
             return True
     return False
@@ -136,7 +163,11 @@ def _controls(agent: AgentSpec, book: RuleBook) -> list[Reason]:
     out: list[Reason] = []
     for chain in book.chains.values():
         if any(t.quorum < 1 for t in chain.tiers):
-            out.append(_reason("noop_control", "AI Act 14", f"chain {chain.id!r} has a quorum of 0: a control that cannot fail", "quorum: 1 or more"))
+            out.append(
+                _reason(
+                    "noop_control", "AI Act 14", f"chain {chain.id!r} has a quorum of 0: a control that cannot fail", "quorum: 1 or more"
+                )
+            )
         if chain.id == agent.oversight and any("requester" not in t.sod for t in chain.tiers):
             what = f"chain {chain.id!r} lets the requester approve: oversight of oneself"
             out.append(_reason("noop_control", "AI Act 14", what, "sod: [requester, author]"))

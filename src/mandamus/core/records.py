@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -496,6 +496,8 @@ class Record(Struct, Generic[F], frozen=True, forbid_unknown_fields=True, kw_onl
     v: Int = 1
 
 
+# Said once here: msgspec works a generic's annotations out anew for each of its forms, and every type of fact is one.
+Record.__annotations__.update(get_type_hints(Record, include_extras=True))
 AnyRecord = Record[Fact]
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 EVENT = b"mandamus/v1/event\0"

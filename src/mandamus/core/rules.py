@@ -246,10 +246,9 @@ def _waits(run: Run, given: e.Judgement) -> bool:
         if v.verdict == "escalate" and v.about == "start":
             return True
         judged.add(v.action)
-    for a in run.actions.values():
-        if a.request and a.request.about == "start" and a.id not in judged and not a.closed:
-            return True
-    return False
+    if len(judged) == len(run.actions):
+        return False
+    return any(a.request and a.request.about == "start" and a.id not in judged and not a.closed for a in run.actions.values())
 
 
 def _failing(run: Run, code: str) -> list[Draft]:
@@ -463,8 +462,10 @@ def _vote(run: Run, given: e.Mail) -> list[Draft]:
 
 
 def _successor(id: str) -> str:
-    base, _, n = id.partition("m")
-    return f"{base}m{int(n or 0) + 1}"
+    """1.1 → 1.1m1 → 1.1m2; a step of a replaced action, 1.1m1.2, becomes 1.1m1.2m1."""
+    head, dot, last = id.rpartition(".")
+    base, _, n = last.partition("m")
+    return f"{head}{dot}{base}m{int(n or 0) + 1}"
 
 
 def _stop(run: Run, given: e.Mail) -> list[Draft]:

@@ -22,7 +22,11 @@ def _resolved(node: Any, defs: dict[str, Any], depth: int) -> Any:
         return node
     if "$ref" in node:
         return _resolved(defs[node["$ref"].rsplit("/", 1)[1]], defs, depth + 1)
-    return {k: _named(v, defs, depth + 1) if k == "properties" else _resolved(v, defs, depth + 1) for k, v in node.items() if k not in ("$defs", "title")}
+    return {
+        k: _named(v, defs, depth + 1) if k == "properties" else _resolved(v, defs, depth + 1)
+        for k, v in node.items()
+        if k not in ("$defs", "title")
+    }
 
 
 def _named(properties: dict[str, Any], defs: dict[str, Any], depth: int) -> dict[str, Any]:

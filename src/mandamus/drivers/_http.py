@@ -172,16 +172,16 @@ def checked(base_url: str, key: Key, plain_http: bool) -> str:
     except ValueError:
         usable = False
     if not usable or not base_url.isascii() or any(c.isspace() for c in base_url):
-        raise Misuse("the model's base URL cannot be used", code="MDM-0120", expected="https://host/v1", fix="write scheme, host and path")
+        raise Misuse("the model's base URL cannot be used", code="MDM-0170", expected="https://host/v1", fix="write scheme, host and path")
     if parts.username is not None or parts.password is not None:
         why = "addresses are printed and recorded"
-        raise Misuse("the base URL holds a login", code="MDM-0121", where=parts.hostname or "", why=why, fix="name the key: env:NAME")
+        raise Misuse("the base URL holds a login", code="MDM-0171", where=parts.hostname or "", why=why, fix="name the key: env:NAME")
     if parts.query or parts.fragment:
-        raise Misuse("the base URL holds a query or a fragment", code="MDM-0120", where=parts.hostname or "", expected="https://host/v1")
+        raise Misuse("the base URL holds a query or a fragment", code="MDM-0170", where=parts.hostname or "", expected="https://host/v1")
     if parts.scheme == "http" and key and not plain_http and not _loopback(base_url):
         why = "anybody on the way could read the key"
         fix = "use https, or say plain_http when the network is yours"
-        raise Misuse("the key would travel unencrypted", code="MDM-0122", where=parts.hostname or "", why=why, fix=fix)
+        raise Misuse("the key would travel unencrypted", code="MDM-0172", where=parts.hostname or "", why=why, fix=fix)
     return base_url.rstrip("/")
 
 

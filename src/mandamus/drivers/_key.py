@@ -29,7 +29,7 @@ class Key:
     def __init__(self, source: KeySource) -> None:
         if isinstance(source, str) and not _reference.fullmatch(source):
             why = "a key written into code or an address ends in logs and records"
-            raise Misuse("a model's key is named, not written", code="MDM-0123", expected="env:NAME or a function", why=why)
+            raise Misuse("a model's key is named, not written", code="MDM-0173", expected="env:NAME or a function", why=why)
         self._source = source
 
     def read(self) -> str | None:
@@ -85,10 +85,10 @@ def address(uri: str, scheme: str, options: tuple[str, ...]) -> Address:
         base = ""
         model, _, rest = uri.removeprefix(f"{scheme}:").partition("?")
     else:
-        raise Misuse("this is no address of a model", code="MDM-0124", expected=shape)
+        raise Misuse("this is no address of a model", code="MDM-0174", expected=shape)
     if not model or any(c.isspace() or not c.isprintable() for c in model):
         place = "after #" if base else "last"
-        raise Misuse("the address names no model", code="MDM-0124", expected=shape, fix=f"put the model's name {place}")
+        raise Misuse("the address names no model", code="MDM-0174", expected=shape, fix=f"put the model's name {place}")
     return Address(base, model, _options(rest, options))
 
 
@@ -98,9 +98,9 @@ def _options(query: str, known: tuple[str, ...]) -> dict[str, str]:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
             fix = f"did you mean {close[0]}?" if close else ""
-            raise Misuse("unknown option in a model's address", code="MDM-0125", expected=", ".join(known), found=name[:40], fix=fix)
+            raise Misuse("unknown option in a model's address", code="MDM-0175", expected=", ".join(known), found=name[:40], fix=fix)
         if name in found:
-            raise Misuse("an option of a model's address is given twice", code="MDM-0125", found=name)
+            raise Misuse("an option of a model's address is given twice", code="MDM-0175", found=name)
         found[name] = value
     return found
 
@@ -109,5 +109,5 @@ def flag(options: dict[str, str], name: str) -> bool:
     """`name=1` or absent. Raises Misuse for any other value."""
     value = options.get(name, "0")
     if value not in ("0", "1"):
-        raise Misuse("an option of a model's address is 0 or 1", code="MDM-0125", where=name, found=value[:40])
+        raise Misuse("an option of a model's address is 0 or 1", code="MDM-0175", where=name, found=value[:40])
     return value == "1"

@@ -311,7 +311,7 @@ def flush_folder(folder: Path) -> None:
 def _damaged(path: Path, found: str) -> ProofError:
     return ProofError(
         "the file is no ledger, or a damaged one",
-        code="MDM-0630",
+        code="MDM-0683",
         where=str(path),
         found=found,
         why="records may be missing; nothing is repaired by guessing",

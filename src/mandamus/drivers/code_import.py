@@ -69,7 +69,8 @@ def _from_file(name: str, file: Path) -> ModuleType:
     if known is not None:
         return known
     spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None and spec.loader is not None, "a .py file has a loader"
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file.name} has no loader")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

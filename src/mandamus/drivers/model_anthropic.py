@@ -75,7 +75,7 @@ class AnthropicModel:
     ) -> None:
         taken = sorted(_OURS.intersection(extra or ()))
         if taken:
-            raise Misuse("`extra` would replace what the runtime sends", code="MDM-0126", found=", ".join(taken), fix="leave these out")
+            raise Misuse("`extra` would replace what the runtime sends", code="MDM-0176", found=", ".join(taken), fix="leave these out")
         if api_key is None and base_url == HOME:
             api_key = HOME_KEY
         self._extra = dict(extra or {})

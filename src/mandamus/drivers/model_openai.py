@@ -47,7 +47,7 @@ def from_uri(uri: str) -> tuple[OpenAIModel, str]:
     at = address(uri, "openai", ("api", "key", "plain_http"))
     api = _APIS.get(at.options.get("api", "chat"))
     if api is None:
-        raise Misuse("unknown wire format", code="MDM-0125", where="api", expected="chat or responses", found=at.options["api"][:40])
+        raise Misuse("unknown wire format", code="MDM-0175", where="api", expected="chat or responses", found=at.options["api"][:40])
     model = OpenAIModel(at.base_url or HOME, api=api, api_key=at.options.get("key"), plain_http=flag(at.options, "plain_http"))
     return model, at.model
 
@@ -71,7 +71,7 @@ class OpenAIModel:
     ) -> None:
         taken = sorted(_OURS.intersection(extra or ()))
         if taken:
-            raise Misuse("`extra` would replace what the runtime sends", code="MDM-0126", found=", ".join(taken), fix="leave these out")
+            raise Misuse("`extra` would replace what the runtime sends", code="MDM-0176", found=", ".join(taken), fix="leave these out")
         if api_key is None and base_url == HOME:
             api_key = HOME_KEY
         self.api, self._extra = api, dict(extra or {})

@@ -51,7 +51,7 @@ def from_uri(uri: str) -> tuple[ScriptedModel, str]:
     """`scripted:FILE.json`: a list of steps as `steps_of` reads them. Raises Misuse."""
     scheme, _, name = uri.partition(":")
     if scheme != "scripted" or not name:
-        raise Misuse("this is no address of a script", code="MDM-0124", expected="scripted:FILE.json")
+        raise Misuse("this is no address of a script", code="MDM-0174", expected="scripted:FILE.json")
     return ScriptedModel(steps_of(_loaded(name), where=name)), "scripted"
 
 
@@ -191,7 +191,7 @@ def _known(category: Any, where: str) -> None:
 
 
 def _refuse(where: str, expected: str, found: str = "") -> NoReturn:
-    raise Misuse("the script cannot be read", code="MDM-0127", where=where, expected=expected, found=found)
+    raise Misuse("the script cannot be read", code="MDM-0177", where=where, expected=expected, found=found)
 
 
 def _loaded(name: str) -> Any:
@@ -201,6 +201,6 @@ def _loaded(name: str) -> Any:
             _refuse(name, f"at most {SCRIPT_BYTES_MAX} bytes")
         return parse(path.read_bytes())
     except OSError as error:
-        raise Misuse("the script cannot be opened", code="MDM-0127", where=name, found=type(error).__name__, fix="check the path") from None
+        raise Misuse("the script cannot be opened", code="MDM-0177", where=name, found=type(error).__name__, fix="check the path") from None
     except ValueError as error:  # strict JSON: its words name the place, not the content
         _refuse(name, "strict JSON", type(error).__name__ if isinstance(error, UnicodeError) else str(error))

@@ -112,9 +112,10 @@ class Ctx:
 
     async def _hand_in(self, given: e.Input) -> None:
         """Into the loop: decided, sealed and saved before this returns."""
-        heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._s.hand_in(given, heard)
-        await heard
+        if not await heard:
+            raise Refused("this call is over: nothing more is recorded for it", code="MDM-0321", where=f"run {self.run_id} ({self._action.id})")
 
 
 _built: dict[str, Any] = {}

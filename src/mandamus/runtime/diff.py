@@ -137,5 +137,12 @@ def _lines(a: _Side, b: _Side, blocks: Sequence[tuple[str, int, int, int, int]])
 def label(record: r.AnyRecord) -> str:
     """The event in a few words that never hold a payload."""
     fact: Any = record.fact
-    words = [record.type, *(str(v) for n in ("tool", "verdict", "result", "decision", "closed", "cause", "category", "code") if type(v := getattr(fact, n, "")) is str and v)]
+    words = [
+        record.type,
+        *(
+            str(v)
+            for n in ("tool", "verdict", "result", "decision", "closed", "cause", "category", "code")
+            if type(v := getattr(fact, n, "")) is str and v
+        ),
+    ]
     return " ".join(words)

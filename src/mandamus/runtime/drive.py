@@ -105,22 +105,22 @@ async def _take_next(s: Session) -> bool:
     return True
 
 
-async def _take(s: Session, given: Input) -> None:
+async def _take(s: Session, given: Input) -> bool:
     """What happened in the world may not share its append with an intent: if that is refused, all behind its judgement is void."""
     if s.unsaved and not isinstance(given, Judgement) and any(isinstance(x.record.fact, ActionJudged) for x in s.unsaved):
         await s.save()
-    s.take(given)
+    return s.take(given)
 
 
 async def _hear(s: Session) -> None:
     """What a running tool asks for is decided and saved before it hears of it."""
     given, s.inbox = s.inbox, []
-    for one, _ in given:
-        await _take(s, one)
+    await s.save()  # with no intent among what follows, nothing of it can be rolled back
+    accepted = [await _take(s, one) for one, _ in given]
     await s.save()
-    for _, heard in given:
+    for (_, heard), known in zip(given, accepted, strict=True):
         if not heard.done():
-            heard.set_result(None)
+            heard.set_result(known)
 
 
 async def _wait(s: Session) -> bool:

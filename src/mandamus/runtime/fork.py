@@ -79,15 +79,20 @@ def _end(parent: Recording, at: int) -> int:
     behind = next((n for n in range(end + 1) if isinstance(parent.fact(n), _BEHIND)), None)
     if behind is not None:
         raise Misuse(
-            f"a fork cannot begin behind {parent.records[behind].type}", code="MDM-0263", where=where,
+            f"a fork cannot begin behind {parent.records[behind].type}",
+            code="MDM-0263",
+            where=where,
             why="a vote is for one action of one run, and a run that was stopped or has ended has nothing to go on with",
             fix=f"fork at event {_before(parent, behind)} or earlier",
-        )  # fmt: skip
+        )
     if _in_the_air(parent, end):
         raise Misuse(
-            f"at event {at} an action of the parent is in the air", code="MDM-0264", where=where,
-            why="the fork would do it again, or could never learn what became of it", fix=f"fork at event {_before(parent, end)} or earlier, or behind its outcome",
-        )  # fmt: skip
+            f"at event {at} an action of the parent is in the air",
+            code="MDM-0264",
+            where=where,
+            why="the fork would do it again, or could never learn what became of it",
+            fix=f"fork at event {_before(parent, end)} or earlier, or behind its outcome",
+        )
     return end
 
 
@@ -102,7 +107,7 @@ def _in_the_air(parent: Recording, end: int) -> bool:
 
 
 def groups(parent: Recording) -> list[int]:
-    """The last event of each group, as far as a fork may go: what followed from one answer stands together. Raises Misuse for a strange chain."""
+    """The last event of each group, as far as a fork may go: what followed from one answer stands together."""
     run, n, ends = fold(parent.records[:1]), 1, [0]
     while n < len(parent) and not isinstance(parent.fact(n), _BEHIND):
         size = 1 if isinstance(parent.fact(n), _SKIPPED) else max(1, len(decide(run, parent.given(run, n))))
@@ -158,7 +163,9 @@ class _Retold:
             raise Misuse(f"event {n} does not follow again: {error}", code="MDM-0265") from None
         match given:
             case e.Judgement():
-                return msgspec.structs.replace(given, seq=self.s.run.seq, clock=self._clock(), verdicts=tuple(self._verdict(v) for v in given.verdicts))
+                return msgspec.structs.replace(
+                    given, seq=self.s.run.seq, clock=self._clock(), verdicts=tuple(self._verdict(v) for v in given.verdicts)
+                )
             case e.Reply():
                 return msgspec.structs.replace(given, proposals=tuple(self._proposal(p) for p in given.proposals))
             case e.Steps():
@@ -196,7 +203,9 @@ class _Retold:
         id, digest, now = ulid(s.env.time), judge.digest_of(s, action), self._clock().now
         card = {**q.card, "action": digest, "expires": now + sum(q.deadlines_ms) * 1000, "request": id}
         secret = next(p.bytes[:32] for x in s.unsaved for p in x.payloads if (p.seq, p.part) == (action.seq, "args"))
-        return msgspec.structs.replace(q, id=id, digest=digest, card=card, card_digest=card_digest(secret, card), policy=s.bound.book.digest)
+        return msgspec.structs.replace(
+            q, id=id, digest=digest, card=card, card_digest=card_digest(secret, card), policy=s.bound.book.digest
+        )
 
 
 async def _say(s: Session, text: str) -> None:
@@ -204,8 +213,14 @@ async def _say(s: Session, text: str) -> None:
     signer, genesis = s.env.home.signer("frontend"), s.run.genesis
     principal = genesis.user.principal if genesis.user is not UNSET else "p-local"
     said = post.say(
-        text, secret=s.env.time.entropy(32), nonce=s.env.time.entropy(16).hex(), origin=s.env.origin, principal=principal, run=s.run.id,
-        signer=signer.sign, keyid=signer.keyid,
-    )  # fmt: skip
+        text,
+        secret=s.env.time.entropy(32),
+        nonce=s.env.time.entropy(16).hex(),
+        origin=s.env.origin,
+        principal=principal,
+        run=s.run.id,
+        signer=signer.sign,
+        keyid=signer.keyid,
+    )
     await s.env.ledger.send(s.run.id, post.encode(said))
     await mail.look(s)

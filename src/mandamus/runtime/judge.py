@@ -17,8 +17,8 @@ from mandamus.core import judge as j
 from mandamus.core.canonical import canon, canon_own
 from mandamus.core.clock import Clock
 from mandamus.core.definition import ToolSpec
-from mandamus.core.duties import needs_approval
 from mandamus.core.digests import action_digest, operation_id
+from mandamus.core.duties import needs_approval
 from mandamus.core.payload import card_digest
 from mandamus.core.records import Ask, Issued, Reserve
 from mandamus.core.rules import CLOCK_AGE, RECONCILE_TRIES

@@ -69,7 +69,9 @@ class Recording:
             return self._values[seq][part]
         except KeyError:
             where = f"run {self.records[seq].run} (event {seq})"
-            raise ProofError(f"payload {part!r} of event {seq} is gone", code="MDM-0611", where=where, why="it was erased, and cannot be replayed") from None
+            raise ProofError(
+                f"payload {part!r} of event {seq} is gone", code="MDM-0611", where=where, why="it was erased, and cannot be replayed"
+            ) from None
 
     # -- what was given ------------------------------------------------------------------------------------------------------
     def given(self, run: Run, n: int) -> e.Input:
@@ -159,24 +161,42 @@ class Recording:
             at += 1
         proposals += [e.Proposal(tool="?", args=None)] * (fact.calls - len(proposals))  # a run that is being stopped proposes none
         return e.Reply(
-            turn=run.turn, attempt=fact.attempt, value=value, raw=canon(value), model=fact.model, stop=fact.stop, usage=fact.usage,
-            proposals=tuple(proposals), bad="bad_output" if bad else "", checks=checks,
-        )  # fmt: skip
+            turn=run.turn,
+            attempt=fact.attempt,
+            value=value,
+            raw=canon(value),
+            model=fact.model,
+            stop=fact.stop,
+            usage=fact.usage,
+            proposals=tuple(proposals),
+            bad="bad_output" if bad else "",
+            checks=checks,
+        )
 
     def proposal(self, n: int) -> e.Proposal:
         fact, record = self.fact(n), self.records[n]
         return e.Proposal(
-            tool=fact.tool, args=self.value(n, "args"), kind=fact.kind, safety=fact.safety, effect=fact.effect,
-            data=record.body[0].class_ if record.body else "business", pin=fact.pin or "", fault=fact.fault or "",
+            tool=fact.tool,
+            args=self.value(n, "args"),
+            kind=fact.kind,
+            safety=fact.safety,
+            effect=fact.effect,
+            data=record.body[0].class_ if record.body else "business",
+            pin=fact.pin or "",
+            fault=fact.fault or "",
             repeats=None if fact.repeats is UNSET else fact.repeats,
-        )  # fmt: skip
+        )
 
     def _lost(self, run: Run, n: int) -> e.ModelLost:
         fact = self.fact(n)
         return e.ModelLost(
-            turn=run.turn, attempt=fact.attempt, category=fact.category, retry_at=fact.retry_at or None, status=fact.status or None,
+            turn=run.turn,
+            attempt=fact.attempt,
+            category=fact.category,
+            retry_at=fact.retry_at or None,
+            status=fact.status or None,
             partial=self.values(n).get("partial", ""),
-        )  # fmt: skip
+        )
 
     # -- actions -------------------------------------------------------------------------------------------------------------
     def _steps(self, n: int) -> e.Steps:
@@ -186,21 +206,35 @@ class Recording:
     def _outcome(self, run: Run, n: int) -> e.Outcome:
         fact, body = self.fact(n), self.records[n].body
         class_ = body[0].class_ if body else "business"
-        common: dict[str, Any] = {"action": fact.action, "attempt": fact.attempt, "retry_at": fact.retry_at or None, "checks": self.checks(n + 1)}
+        common: dict[str, Any] = {
+            "action": fact.action,
+            "attempt": fact.attempt,
+            "retry_at": fact.retry_at or None,
+            "checks": self.checks(n + 1),
+        }
         if isinstance(fact, r.ActionDoubted):
             kind: Any = "unclear" if fact.cause == "unclear" else "doubt"
             return e.Outcome(kind=kind, cause=fact.cause, value=self.values(n).get("fault"), data=class_, **common)
         value = self.values(n).get("output")
         kind = "done" if fact.result == "done" else "absent" if fact.via == "reconciled" else "failed"
         return e.Outcome(
-            kind=kind, via=fact.via, value=value, output=fact.output, code=fact.code or "", data=class_,
-            spends=fact.spends, raw=b"" if value is None else canon(value), **common,
-        )  # fmt: skip
+            kind=kind,
+            via=fact.via,
+            value=value,
+            output=fact.output,
+            code=fact.code or "",
+            data=class_,
+            spends=fact.spends,
+            raw=b"" if value is None else canon(value),
+            **common,
+        )
 
     def _use(self, n: int) -> e.Use:
         fact = self.fact(n)
         value = self.values(n).get("value")
-        return e.Use(action=fact.action, capability=fact.capability, result=fact.result, use=fact.use, mechanism=fact.mechanism, value=value)
+        return e.Use(
+            action=fact.action, capability=fact.capability, result=fact.result, use=fact.use, mechanism=fact.mechanism, value=value
+        )
 
     # -- judgements ----------------------------------------------------------------------------------------------------------
     def judge_effect(self, run: Run, n: int) -> e.Judge:
@@ -244,27 +278,47 @@ class Recording:
         if (at := self.behind(n, fact.action, r.ActionStarted)) is not None:
             s = self.fact(at)
             known = {
-                "operation": s.operation, "capabilities": s.capabilities, "deadline_ms": s.deadline, "landing_ms": s.landing, "reserves": s.reserves,
-                "votes": s.votes, "child": s.child or "",
-            }  # fmt: skip
+                "operation": s.operation,
+                "capabilities": s.capabilities,
+                "deadline_ms": s.deadline,
+                "landing_ms": s.landing,
+                "reserves": s.reserves,
+                "votes": s.votes,
+                "child": s.child or "",
+            }
         elif (at := self.behind(n, fact.action, r.ApprovalRequested)) is not None:
             known = {"request": self._request(at), "about": self.fact(at).about}
         else:
             halted = self.fact(n + 1)
             known["halt"] = halted.cause if isinstance(halted, r.RunHalted) and halted.cause in ("denials", "people") else ""
         return e.Verdict(
-            action=fact.action, verdict=fact.verdict, layers=fact.layers, determining=fact.determining, asks=fact.asks or (), code=fact.code or "",
-            engine=fact.engine, bundle=fact.bundle, authority=fact.authority, facts=canon(self.value(n, "facts")), decision=self.value(n, "decision"),
+            action=fact.action,
+            verdict=fact.verdict,
+            layers=fact.layers,
+            determining=fact.determining,
+            asks=fact.asks or (),
+            code=fact.code or "",
+            engine=fact.engine,
+            bundle=fact.bundle,
+            authority=fact.authority,
+            facts=canon(self.value(n, "facts")),
+            decision=self.value(n, "decision"),
             **known,
-        )  # fmt: skip
+        )
 
     def _request(self, n: int) -> e.Request:
         q = self.fact(n)
         now = self.instant(n)
         return e.Request(
-            id=q.request, chain=q.chain, digest=q.digest, card=self.value(n, "card"), card_digest=q.card, quorums=(q.quorum,),
-            deadlines_ms=(max(0, q.expires - now) // 1000,), policy=q.policy,
-        )  # fmt: skip
+            id=q.request,
+            chain=q.chain,
+            digest=q.digest,
+            card=self.value(n, "card"),
+            card_digest=q.card,
+            quorums=(q.quorum,),
+            deadlines_ms=(max(0, q.expires - now) // 1000,),
+            policy=q.policy,
+        )
 
     # -- mail and time -------------------------------------------------------------------------------------------------------
     def _mail(self, n: int) -> e.Mail:
@@ -285,10 +339,19 @@ class Recording:
         fact, values = self.fact(n), self.values(n)
         modified = next((x for x in (n + 1, n + 2) if isinstance(p := self.fact(x), r.ActionProposed) and p.by == "person"), None)
         return e.Mail(
-            kind="vote", principal=fact.principal, value=self.value(n, "ballot"), action=fact.action, request=fact.request, about=fact.about,
-            decision=fact.decision, ballot=fact.ballot, veto=fact.veto, card=values.get("card"),
-            modified=None if modified is None else self.proposal(modified), **common,
-        )  # fmt: skip
+            kind="vote",
+            principal=fact.principal,
+            value=self.value(n, "ballot"),
+            action=fact.action,
+            request=fact.request,
+            about=fact.about,
+            decision=fact.decision,
+            ballot=fact.ballot,
+            veto=fact.veto,
+            card=values.get("card"),
+            modified=None if modified is None else self.proposal(modified),
+            **common,
+        )
 
     def _time(self, run: Run, n: int) -> e.Time:
         """A later tier is asked under the request that its action has already."""
@@ -304,9 +367,11 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 def _astray(record: r.AnyRecord) -> Misuse:
     return Misuse(
-        f"nothing that was due leads to {record.type}", code="MDM-0260", where=f"run {record.run} (event {record.seq})",
+        f"nothing that was due leads to {record.type}",
+        code="MDM-0260",
+        where=f"run {record.run} (event {record.seq})",
         why="the stored run is not one that these rules make",
-    )  # fmt: skip
+    )
 
 
 def _linked(run: str, records: list[r.AnyRecord], hashes: list[str], head: str) -> None:
@@ -317,7 +382,11 @@ def _linked(run: str, records: list[r.AnyRecord], hashes: list[str], head: str) 
         prev = hashes[n - 1] if n else r.genesis_prev(run, first)  # type: ignore[arg-type]
         if record.prev != prev or record.seq != n or record.run != run:
             raise ProofError(
-                f"event {n} does not follow the one before it", code="MDM-0641", where=f"run {run} (event {n})", expected=prev[:12], found=record.prev[:12]
+                f"event {n} does not follow the one before it",
+                code="MDM-0641",
+                where=f"run {run} (event {n})",
+                expected=prev[:12],
+                found=record.prev[:12],
             )
     if not hashes or hashes[-1] != head:
         raise ProofError(f"the last event of run {run} is not the one its head names", code="MDM-0642", expected=head[:12])

@@ -36,9 +36,11 @@ from mandamus.runtime.session import Session
 
 # Beside what an event means: fields that follow from the fold alone, so that replay can demand them to the letter.
 EXACT: dict[str, tuple[str, ...]] = {
-    "ActionProposed": ("repeats",), "ActionStarted": ("operation", "child", "reserves"), "ApprovalRequested": ("digest", "expires", "until"),
+    "ActionProposed": ("repeats",),
+    "ActionStarted": ("operation", "child", "reserves"),
+    "ApprovalRequested": ("digest", "expires", "until"),
     "RunSealed": ("count", "head", "state"),
-}  # fmt: skip
+}
 
 
 class Divergence(Struct, frozen=True, kw_only=True):
@@ -75,7 +77,9 @@ class ReplayReport(Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         state = "sealed" if self.sealed else "open"
         if self.ok:
-            return f"run {self.run} replays: {self.events} events ({state}), {len(self.hashes)} compared, all the same. Nothing was executed."
+            return (
+                f"run {self.run} replays: {self.events} events ({state}), {len(self.hashes)} compared, all the same. Nothing was executed."
+            )
         return "\n".join([f"run {self.run} diverges after {self.compared} events ({state})", *(f"  {d}" for d in self.divergences)])
 
 
@@ -86,9 +90,13 @@ async def replay(env: Env, bound: Bound, run: str) -> ReplayReport:
     await walk.all()
     hashes = [semantic_hash(x, recording.values(x.seq)) for x in recording.records]
     return ReplayReport(
-        run=run, events=len(recording), compared=walk.compared, sealed=isinstance(recording.records[-1].fact, r.RunSealed),
-        hashes=tuple(h for h in hashes if h is not None), divergences=tuple(walk.divergences),
-    )  # fmt: skip
+        run=run,
+        events=len(recording),
+        compared=walk.compared,
+        sealed=isinstance(recording.records[-1].fact, r.RunSealed),
+        hashes=tuple(h for h in hashes if h is not None),
+        divergences=tuple(walk.divergences),
+    )
 
 
 class _Reader(Session):
@@ -149,9 +157,14 @@ class _Walk:
         """Another agent or another policy is a divergence by itself; what it changes is looked at all the same."""
         fact, b = self.recording.fact(0), self.bound
         now = {
-            "agent": b.spec.name, "definition": b.definition, "policy": b.book.digest, "manifest": b.manifest, "profile": b.spec.profile,
-            "default": b.book.default, "environment": b.spec.environment,
-        }  # fmt: skip
+            "agent": b.spec.name,
+            "definition": b.definition,
+            "policy": b.book.digest,
+            "manifest": b.manifest,
+            "profile": b.spec.profile,
+            "default": b.book.default,
+            "environment": b.spec.environment,
+        }
         for field, found in now.items():
             expected = getattr(fact, field)
             if expected != found:
@@ -275,7 +288,12 @@ class _Recorded(Batch):
         used = tuple(x for x in started.reserves if x.account.startswith("standing/")) if started else ()
         votes = {str(seq): seq for seq in started.votes} if started else {}
         return Gathered(
-            people=people, votes=votes, sums=dict(self.asked["sums"]), reserves=reserves, used=used, stopped="limits.stop" in fact.determining
+            people=people,
+            votes=votes,
+            sums=dict(self.asked["sums"]),
+            reserves=reserves,
+            used=used,
+            stopped="limits.stop" in fact.determining,
         )
 
     def _answered(self, action: Action) -> set[str]:
@@ -304,7 +322,16 @@ def _meaning(draft: Draft) -> dict[str, Any]:
     parts = tuple(BodyPart(class_=c.class_, commit="", media=c.media, part=c.part, subject=c.subject) for c in draft.body)
     values = {c.part: parse(c.raw or canon(c.value)) for c in draft.body}
     record: Record[Any] = Record(
-        actor=draft.actor, at="", body=parts or UNSET, epoch=0, fact=draft.fact, prev="", run="", seq=0, turn=draft.turn, type=type(draft.fact).__name__
+        actor=draft.actor,
+        at="",
+        body=parts or UNSET,
+        epoch=0,
+        fact=draft.fact,
+        prev="",
+        run="",
+        seq=0,
+        turn=draft.turn,
+        type=type(draft.fact).__name__,
     )
     return meaning(record, values)
 

@@ -69,7 +69,7 @@ class Session:
         self.replies = 0
         self.joined = 0
         self.tokens = 0
-        self.inbox: list[tuple[e.Input, asyncio.Future[None]]] = []
+        self.inbox: list[tuple[e.Input, asyncio.Future[bool]]] = []
         self.landed: list[e.Effect] = []
         self.parked: set[e.Effect] = set()
         self.bell: asyncio.Future[bool] | None = None
@@ -86,13 +86,14 @@ class Session:
         self._due: tuple[Run | None, list[e.Effect]] = (None, [])
 
     # -- taking an answer ----------------------------------------------------------------------------------------------------
-    def take(self, given: e.Input) -> None:
-        """decide → seal → fold. An answer that is no longer asked for (the run ended meanwhile) leaves no fact."""
+    def take(self, given: e.Input) -> bool:
+        """decide → seal → fold. False: it is no longer asked for (the run ended meanwhile) and leaves no fact."""
         try:
             drafts = decide(self.run, given)
         except NotDue:
-            return
+            return False
         self.record(drafts)
+        return True
 
     def record(self, drafts: Sequence[Draft]) -> None:
         if not drafts:
@@ -263,7 +264,7 @@ class Session:
             self.landed.append(effect)
             self.ring()
 
-    def hand_in(self, given: e.Input, heard: asyncio.Future[None]) -> None:
+    def hand_in(self, given: e.Input, heard: asyncio.Future[bool]) -> None:
         """From a running tool into the loop."""
         self.inbox.append((given, heard))
         self.ring()

@@ -27,7 +27,9 @@ def agent() -> dict[str, Any]:
 
 def rules() -> dict[str, Any]:
     """Of rules.yaml: a rule is {id, KIND: settings} or {id, rule: KIND, params: settings}."""
-    (document, *kinds), defs = msgspec.json.schema_components([Document, *(kind for kind, _ in KINDS.values())], ref_template="#/$defs/{name}")
+    (document, *kinds), defs = msgspec.json.schema_components(
+        [Document, *(kind for kind, _ in KINDS.values())], ref_template="#/$defs/{name}"
+    )
     for part in defs.values():
         part.setdefault("additionalProperties", False)
     forms = [form for word, kind in zip(KINDS, kinds, strict=True) for form in _forms(word, kind)]
@@ -39,7 +41,12 @@ def _forms(word: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
     beside = _BESIDE | {"on_deny": _ON_DENY}
     return [
         {"type": "object", "properties": beside | {word: settings}, "required": [word], "additionalProperties": False},
-        {"type": "object", "properties": beside | {"rule": {"const": word}, "params": settings}, "required": ["rule"], "additionalProperties": False},
+        {
+            "type": "object",
+            "properties": beside | {"rule": {"const": word}, "params": settings},
+            "required": ["rule"],
+            "additionalProperties": False,
+        },
     ]
 
 

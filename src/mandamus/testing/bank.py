@@ -40,7 +40,9 @@ class Books:
         self._lock = threading.Lock()
         self._db = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
         self._db.execute("PRAGMA synchronous=FULL")
-        self._db.execute("CREATE TABLE IF NOT EXISTS payment(id INTEGER PRIMARY KEY, operation TEXT, key TEXT, recipient TEXT, amount TEXT)")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS payment(id INTEGER PRIMARY KEY, operation TEXT, key TEXT, recipient TEXT, amount TEXT)"
+        )
         self._db.execute("CREATE TABLE IF NOT EXISTS forbidden(operation TEXT PRIMARY KEY)")
 
     def book(self, operation: str, key: str, to: str, amount: str) -> int | None:
@@ -116,7 +118,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.closing.wait(ms / 1000 if ms else None)
         if mode in ("cut", "hold"):
             self.close_connection = True
-            return self.connection.shutdown(socket.SHUT_RDWR)
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return None
         return self._say(201, {"id": f"bank-{number}"})
 
     def _say(self, status: int, body: dict[str, Any]) -> None:
@@ -142,7 +145,9 @@ class Bank:
         self.url, self.timeout_s = url, timeout_s
 
     def pay(self, to: str, amount: Any, *, operation: str = "", key: str = "") -> str:
-        return str(self._post("/payments", {"amount": amount, "operation": operation, "to": to}, {"Idempotency-Key": key} if key else {})["id"])
+        return str(
+            self._post("/payments", {"amount": amount, "operation": operation, "to": to}, {"Idempotency-Key": key} if key else {})["id"]
+        )
 
     def payments(self, operation: str | None = None) -> list[dict[str, Any]]:
         query = "" if operation is None else "?" + urllib.parse.urlencode({"operation": operation})
@@ -174,7 +179,9 @@ def bank_process(file: str | Path | None = None, *, honour_keys: bool = False) -
     """A bank in a process of its own, ended with the block. Without `file` its books lie in a folder that goes with it."""
     with tempfile.TemporaryDirectory(prefix="mandamus-bank-") as folder:
         command = [sys.executable, "-m", "mandamus.testing.bank", "--file", str(file or Path(folder) / "bank.db")]
-        process = subprocess.Popen([*command, *(["--honour-keys"] if honour_keys else [])], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [*command, *(["--honour-keys"] if honour_keys else [])], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+        )
         try:
             assert process.stdout is not None
             yield Bank(json.loads(process.stdout.readline())["url"])

@@ -40,7 +40,7 @@ def find(target: str) -> tuple[Made, str]:
 
 def _file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise Misuse("there is no such file", code="MDM-0263", where=str(path), fix="mandamus certify FILE.py")
+        raise Misuse("there is no such file", code="MDM-0283", where=str(path), fix="mandamus certify FILE.py")
     name = f"_certified_{path.stem}_{abs(hash(str(path.resolve())))}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -53,7 +53,7 @@ def _file(path: Path) -> ModuleType:
     except MandamusError:
         raise
     except Exception as error:
-        raise Misuse(f"the file does not run: {type(error).__name__}", code="MDM-0264", where=str(path), fix=f"python {path}") from error
+        raise Misuse(f"the file does not run: {type(error).__name__}", code="MDM-0284", where=str(path), fix=f"python {path}") from error
     finally:
         sys.path.remove(str(path.parent))
     return module
@@ -63,22 +63,27 @@ def _module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise Misuse("there is no such module", code="MDM-0263", where=name, found=type(error).__name__, fix="module:attr, or a path FILE.py") from None
+        raise Misuse(
+            "there is no such module", code="MDM-0283", where=name, found=type(error).__name__, fix="module:attr, or a path FILE.py"
+        ) from None
 
 
 def _agent(module: ModuleType, place: str, attr: str) -> Made:
     if attr:
         found: Any = getattr(module, attr, None)
         if isinstance(found, Agent) or callable(found):
-            return found
-        raise Misuse(f"{attr!r} is no agent and no function that makes one", code="MDM-0265", where=place, found=type(found).__name__)
+            chosen: Made = found
+            return chosen
+        raise Misuse(f"{attr!r} is no agent and no function that makes one", code="MDM-0285", where=place, found=type(found).__name__)
     agents = {name: x for name, x in vars(module).items() if isinstance(x, Agent)}
     if "agent" in agents:
         return agents["agent"]
     if len({id(x) for x in agents.values()}) == 1:
         return next(iter(agents.values()))
     known = ", ".join(sorted(agents)) or "none"
-    raise Misuse("which agent?", code="MDM-0265", where=place, expected="one Agent, or one called `agent`", found=known, fix=f"{place}:NAME")
+    raise Misuse(
+        "which agent?", code="MDM-0285", where=place, expected="one Agent, or one called `agent`", found=known, fix=f"{place}:NAME"
+    )
 
 
 __all__ = ["certify", "find"]

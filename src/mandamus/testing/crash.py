@@ -91,7 +91,17 @@ class Report(Struct, frozen=True, kw_only=True):
         """A table for people."""
         heads = ("tool", "class", "places", "in doubt", "duplicated", "lost", "unaccounted", "unknown", "verdict")
         cells = [heads] + [
-            (x.tool, x.effect, str(sum(self.places.values())), str(x.in_doubt), str(x.duplicated), str(x.lost), str(x.unaccounted), str(x.unknown), x.verdict)
+            (
+                x.tool,
+                x.effect,
+                str(sum(self.places.values())),
+                str(x.in_doubt),
+                str(x.duplicated),
+                str(x.lost),
+                str(x.unaccounted),
+                str(x.unknown),
+                x.verdict,
+            )
             for x in self.rows
         ]
         widths = [max(len(row[n]) for row in cells) for n in range(len(heads))]
@@ -142,7 +152,7 @@ class _Search:
         search = cls(agent, prompt, seed)
         stage, life = await search.one((), twice=True)
         if life.stuck:
-            raise Misuse(f"the run does not end by itself: {life.stuck}", code="MDM-0260", fix="certify an agent whose script ends")
+            raise Misuse(f"the run does not end by itself: {life.stuck}", code="MDM-0280", fix="certify an agent whose script ends")
         told = _told(life.records)
         search.name, search.end = stage.bound.spec.name, life.end
         search.trace = list(life.trace)
@@ -170,7 +180,7 @@ class _Search:
                 return cut
             self.places[life.cut] = self.places.get(life.cut, 0) + 1
             self.count(stage, life, f"place {cut} ({life.cut})")
-        raise Misuse(f"the run has more than {PLACES_MAX} places", code="MDM-0261", fix="certify a shorter script")
+        raise Misuse(f"the run has more than {PLACES_MAX} places", code="MDM-0281", fix="certify a shorter script")
 
     async def twice(self, places: int, pairs: int) -> None:
         """The recovery itself is cut as well: each step of it must bear being repeated."""
@@ -227,8 +237,8 @@ class _Search:
 
     def report(self) -> Report:
         return Report(
-            agent=self.name, ledgers=tuple(self.ledgers), places=self.places, lives=self.lives, seed=self.seed, rows=tuple(self.rows.values()),
-            stuck=tuple(self.stuck),
+            agent=self.name, ledgers=tuple(self.ledgers), places=self.places, lives=self.lives, seed=self.seed,
+            rows=tuple(self.rows.values()), stuck=tuple(self.stuck),
         )  # fmt: skip
 
 
@@ -279,8 +289,9 @@ async def _bound(agent: Agent[Any]) -> Bound:
     model = agent.model
     if isinstance(model, str) and not model.startswith("scripted:"):
         raise Misuse(
-            "this agent asks a provider", code="MDM-0262", found=model.partition(":")[0], expected="a scripted model",
-            why="a crash test runs the agent hundreds of times and must see the same script each time", fix="model=ScriptedModel([...]) or scripted:FILE.json",
+            "this agent asks a provider", code="MDM-0282", found=model.partition(":")[0], expected="a scripted model",
+            why="a crash test runs the agent hundreds of times and must see the same script each time",
+            fix="model=ScriptedModel([...]) or scripted:FILE.json",
         )  # fmt: skip
     if agent._bound is None:
         agent._bound = await wiring.bind(agent)

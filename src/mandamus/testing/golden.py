@@ -20,10 +20,29 @@ from mandamus.errors import Misuse
 from mandamus.testing._place import HERE
 
 # Outside a trace: digests of what stands elsewhere, versions, and counts that move with every word of a description.
-_QUIET = frozenset((
-    "bundle", "capabilities", "call", "definition", "engine", "isolation", "items", "manifest", "pin", "plugins", "policy", "reserves", "source",
-    "spends", "tokens", "trusted_code", "usage", "window", "budget",
-))  # fmt: skip
+_QUIET = frozenset(
+    (
+        "bundle",
+        "capabilities",
+        "call",
+        "definition",
+        "engine",
+        "isolation",
+        "items",
+        "manifest",
+        "pin",
+        "plugins",
+        "policy",
+        "reserves",
+        "source",
+        "spends",
+        "tokens",
+        "trusted_code",
+        "usage",
+        "window",
+        "budget",
+    )
+)
 _PARTS = ("input", "text", "reply", "args", "output", "finding", "value", "partial", "message", "fault")
 
 
@@ -61,7 +80,7 @@ def line(record: AnyRecord, values: Mapping[str, Any]) -> str:
 
 
 def _word(name: str, value: Any) -> str:
-    """"" for what goes without saying: what is empty, false or zero, and layers that allowed."""
+    """ "" for what goes without saying: what is empty, false or zero, and layers that allowed."""
     if not value:
         return ""
     if name == "layers":
@@ -87,7 +106,9 @@ def compare(found: str, path: Path) -> None:
         path.write_text(found, encoding="utf-8", newline="\n")
         return
     if not path.exists():
-        raise AssertionError(f"there is no golden file {path.name}; look at what would stand there, then run with --golden-update:\n{found}")
+        raise AssertionError(
+            f"there is no golden file {path.name}; look at what would stand there, then run with --golden-update:\n{found}"
+        )
     expected = path.read_text(encoding="utf-8")
     if found != expected:
         delta = difflib.unified_diff(expected.splitlines(), found.splitlines(), f"golden/{path.name}", "now", lineterm="", n=1)

@@ -51,7 +51,7 @@ class Stage:
 
     async def env(self, power: Power, worker: str) -> Env:
         handle = PowerLedger(self.open(self.time.now), power)
-        return await wiring.open_env("memory:", time=self.time, ledger=handle, home=self.home, worker=worker)  # type: ignore[arg-type]
+        return await wiring.open_env("memory:", time=self.time, ledger=handle, home=self.home, worker=worker)
 
 
 async def live(stage: Stage, prompt: str, cuts: tuple[int, ...] = (), *, run: str = "", twice: bool = False) -> Life:

@@ -195,4 +195,3 @@ class _Asked:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
-

@@ -39,7 +39,9 @@ from mandamus.testing.virtual import VirtualTime, home, signer
 class Runner:
     """`events` are all events of all turns so far; `result` is the newest result."""
 
-    def __init__(self, agent: Agent[Any], *, clock: VirtualTime | None = None, ledger: Any = None, seed: str = "0", trust: Sequence[str] = ()) -> None:
+    def __init__(
+        self, agent: Agent[Any], *, clock: VirtualTime | None = None, ledger: Any = None, seed: str = "0", trust: Sequence[str] = ()
+    ) -> None:
         self.agent, self.clock, self.seed = agent, clock or VirtualTime(seed=seed), seed
         self.result: RunResult[Any] | None = None
         self.events: list[Event] = []
@@ -85,7 +87,12 @@ class Runner:
 
     async def decide(self, decision: Any, *principals: str) -> RunResult[Any]:
         run = await self.run()
-        votes = [self.vote(run, principal, decision, a.id) for a in run.open_actions if a.request and not ripe(a.request) for principal in principals]
+        votes = [
+            self.vote(run, principal, decision, a.id)
+            for a in run.open_actions
+            if a.request and not ripe(a.request)
+            for principal in principals
+        ]
         if not votes:
             raise Misuse("nobody is asked anything", code="MDM-0272", found=self._last().state)
         return await self.resume(votes)
@@ -94,12 +101,22 @@ class Runner:
         """The mailbox message of one person about one waiting action. `args`, with "modify": what shall stand instead."""
         request = run.actions[action].request
         if request is None or principal not in self._keys:
-            raise Misuse(f"{principal} cannot vote on {action}", code="MDM-0272", fix="r.approver(NAME) before the first turn; the action must wait")
+            raise Misuse(
+                f"{principal} cannot vote on {action}", code="MDM-0272", fix="r.approver(NAME) before the first turn; the action must wait"
+            )
         secret = self.clock.entropy(SALT) if args is not None else b""
         ballot = Ballot(
-            action=request.digest, args=UNSET if args is None else commit(secret, canon(args)), card=request.card, decision=decision, expires=request.expires, origin=run.genesis.origin, policy=request.policy,
-            request=request.id, run=run.id, scope="once",
-        )  # fmt: skip
+            action=request.digest,
+            args=UNSET if args is None else commit(secret, canon(args)),
+            card=request.card,
+            decision=decision,
+            expires=request.expires,
+            origin=run.genesis.origin,
+            policy=request.policy,
+            request=request.id,
+            run=run.id,
+            scope="once",
+        )
         key = self._keys[principal]
         envelope = ballots.sign(ballot, key.sign, key.keyid).decode("ascii")
         return post.encode(post.Vote(envelope) if args is None else post.Vote(envelope, args=args, secret=b64(secret)))
