@@ -516,6 +516,37 @@ def test_a_thread_that_outlived_its_deadline_is_never_believed_absent() -> None:
     run(story())
 
 
+def test_a_thread_that_outlives_its_owner_in_one_process_is_not_believed_absent() -> None:
+    """Tools die with their worker, threads do not die with a cancelled drive: while one lives, "absent" is not believed."""
+    late, begun, booked = threading.Event(), threading.Event(), []
+
+    class Bank:
+        async def find(self, operation_id: str) -> Any:
+            return Found("tx") if booked else Absent()
+
+    @tool(safety="financial", effect="reconcilable", data=OWN, reconcile=Bank(), timeout="30s")
+    def pay(ctx: Ctx, to: str, amount: Money) -> Receipt:
+        """Transfer corporate funds, slowly."""
+        begun.set()
+        late.wait(10)
+        booked.append(ctx.operation_id)
+        return Receipt(id="tx")
+
+    async def story() -> None:
+        stand = await Stand.of(agent_of(pay))
+        first = await stand.open()
+        driving = asyncio.create_task(stand.carry(first))
+        while not begun.is_set():
+            await asyncio.sleep(0.01)
+        driving.cancel()
+        await asyncio.gather(driving, return_exceptions=True)
+        second = await stand.resume(first.run.id)
+        assert len(await stand.facts(second.run.id, r.ActionStarted)) == 1, "it may still be paid: never started again"
+        late.set()
+
+    run(story())
+
+
 def test_a_swapped_payload_is_a_proof_error_and_nothing_is_done_with_it() -> None:
     async def story() -> None:
         stand = await Stand.of(waits_for_two())

@@ -28,6 +28,7 @@ from mandamus.runtime.session import Session
 from mandamus.tool import Absent, Found, Tool, Unclear
 
 _threads = concurrent.futures.ThreadPoolExecutor(max_workers=16, thread_name_prefix="tool")
+_alive: set[str] = set()  # operation ids whose thread has not ended, whoever still waits for it
 BACKOFF_CAP_MS = 60_000
 READABLE_MAX = 256 * 1024
 
@@ -61,7 +62,10 @@ async def _call(tool: Tool, ctx: Ctx, values: Any) -> Any:
         return await tool.fn(*given, **kwargs)
     context = contextvars.copy_context()
     call = functools.partial(context.run, functools.partial(tool.fn, *given, **kwargs))
-    return await asyncio.get_running_loop().run_in_executor(_threads, call)
+    work = _threads.submit(call)
+    _alive.add(ctx.operation_id)
+    work.add_done_callback(lambda _: _alive.discard(ctx.operation_id))
+    return await asyncio.wrap_future(work)
 
 
 async def _done(s: Session, action: Action, tool: Tool, value: Any) -> e.Outcome:
@@ -158,10 +162,12 @@ def _cannot_land(s: Session, action: Action, tool: Tool) -> bool:
     """The old attempt can no longer land: we hold the run's lock, or the other side was told to refuse the id.
 
     A tool of our own process whose call is over (it raised, or was cancelled at its deadline) sends no more; a thread may, so a timed
-    out sync tool is never believed absent.
+    out sync tool is never believed absent, nor is one whose thread still lives in this process.
     """
     if tool.spec.forbids:
         return True
+    if action.operation in _alive:
+        return False
     if action.cause == "timeout" and not tool.is_async:
         return False
     return s.live is not None
