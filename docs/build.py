@@ -47,7 +47,8 @@ def events() -> str:
     for name, fact in FACTS.items():
         doc = " ".join((fact.__doc__ or "").split()) if fact.__doc__ and "housekeeping" not in fact.__doc__ else ""
         fields = " · ".join(f"`{f.encode_name}`{'' if f.required else '?'}" for f in msgspec.structs.fields(fact))
-        rows.append(f"| <a id=\"{name.lower()}\"></a>**{name}** | {doc.replace('|', '/')} | {fields} | {'outside' if fact.housekeeping else 'compared'} |")
+        replay = "outside" if fact.housekeeping else "compared"
+        rows.append(f'| <a id="{name.lower()}"></a>**{name}** | {doc.replace("|", "/")} | {fields} | {replay} |')
     return "\n".join(rows) + "\n"
 
 
@@ -61,7 +62,8 @@ def states() -> str:
 
     return (
         "# States\n\nGenerated from the tables in `mandamus.core.run`; whatever moves a run or an action stands there.\n\n"
-        f"## A run\n\n{drawn(LIVES)}\n*Suspended* is a running run that waits for people, for time or for a child; it is no state of its own.\n\n"
+        f"## A run\n\n{drawn(LIVES)}\n"
+        "*Suspended* is a running run that waits for people, for time or for a child; it is no state of its own.\n\n"
         f"## An action\n\n{drawn(ACTIONS)}"
     )
 
@@ -127,7 +129,9 @@ def broken_blocks() -> Iterator[str]:
     for page in pages():
         blocks = [(lang, flags, body) for lang, flags, body in BLOCK.findall(page.read_text()) if "skip" not in flags]
         python = "\n".join(textwrap.dedent(body) for lang, _, body in blocks if lang == "python")
-        commands = [line[2:] for lang, _, body in blocks if lang == "console" for line in body.splitlines() if line.startswith("$ mandamus")]
+        commands = [
+            line[2:] for lang, _, body in blocks if lang == "console" for line in body.splitlines() if line.startswith("$ mandamus")
+        ]
         with tempfile.TemporaryDirectory() as folder:
             if python:
                 yield from _failed(page, [sys.executable, "-W", "error::DeprecationWarning", "-c", python], folder, 0)

@@ -1,6 +1,6 @@
 """Agents act only under a writ, and every act leaves proof.
 
-    from mandamus import Agent, Budget, Ctx, Money, Receipt, Retry, tool, rule
+from mandamus import Agent, Budget, Ctx, Money, Receipt, Retry, tool, rule
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ _LATER = {
     "escalate": "mandamus.core.verdicts",
     "rule": "mandamus.drivers.policy_python",
     **dict.fromkeys(
-        ("create_agent", "create_tool", "define_agent", "define_tool", "register_rule", "resume_from_checkpoint", "verify_chain"), "mandamus.aliases"
+        ("create_agent", "create_tool", "define_agent", "define_tool", "register_rule", "resume_from_checkpoint", "verify_chain"),
+        "mandamus.aliases",
     ),
 }
 
 __version__ = "0.1.0"
 __all__ = [
-    "Absent", "Agent", "Annotate", "Block", "Budget", "Conflict", "Ctx", "EngineFault", "Found", "MandamusError", "Misuse", "Money", "NotDone",
-    "Pass", "Plugin", "ProofError", "Receipt", "Refused", "Retry", "RunRefused", "RunResult", "Tool", "Unclear", "allow", "create_agent",
-    "create_tool", "define_agent", "define_tool", "deny", "escalate", "guardrail", "register_rule", "resume_from_checkpoint", "rule", "tool",
-    "verify_chain",
+    "Absent", "Agent", "Annotate", "Block", "Budget", "Conflict", "Ctx", "EngineFault", "Found", "MandamusError", "Misuse", "Money",
+    "NotDone", "Pass", "Plugin", "ProofError", "Receipt", "Refused", "Retry", "RunRefused", "RunResult", "Tool", "Unclear", "allow",
+    "create_agent", "create_tool", "define_agent", "define_tool", "deny", "escalate", "guardrail", "register_rule",
+    "resume_from_checkpoint", "rule", "tool", "verify_chain",
 ]  # fmt: skip
 
 

@@ -42,7 +42,9 @@ class MandamusError(Exception):
 
     exit_code = 1
 
-    def __init__(self, what: str, *, code: str = "", where: str = "", expected: str = "", found: str = "", why: str = "", fix: str = "") -> None:
+    def __init__(
+        self, what: str, *, code: str = "", where: str = "", expected: str = "", found: str = "", why: str = "", fix: str = ""
+    ) -> None:
         self.diagnosis = Diagnosis(code or self.default_code, what, where, expected, found, why, fix)
         super().__init__(str(self.diagnosis))
 

@@ -91,7 +91,10 @@ class Ledger(Protocol):
         also: Sequence[AccountWrite | AccountCheck] = (),
         wake: Wake | None = None,
     ) -> Head:
-        """All of it or nothing. `after` None = the run must not exist. Raises Conflict(on="run" | "account"), Unavailable, ProofError, Misuse."""
+        """All of it or nothing. `after` None = the run must not exist.
+
+        Raises Conflict(on="run" | "account"), Unavailable, ProofError, Misuse.
+        """
         ...
 
     def read(self, run: str, after: int = -1, upto: int | None = None) -> AsyncIterator[bytes]:

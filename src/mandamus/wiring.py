@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from mandamus.core.canonical import canon
-from mandamus.core.records import NamedKey
 from mandamus.core.digests import policy_digest
 from mandamus.core.facts import RuleBook
 from mandamus.core.messages import Settings
+from mandamus.core.records import NamedKey
 from mandamus.errors import Misuse
 from mandamus.ports import Ledger, Model, PolicyEngine, Signer
 from mandamus.proof.trust import Trust
@@ -160,7 +160,11 @@ class Home:
         path.write_text(text)
 
     def own_lines(self) -> str:
-        lines = [f"log {self.signer('log').vkey}", f"bundle local {self.signer('bundle').vkey}", f"admin {self.signer('administrator').vkey}"]
+        lines = [
+            f"log {self.signer('log').vkey}",
+            f"bundle local {self.signer('bundle').vkey}",
+            f"admin {self.signer('administrator').vkey}",
+        ]
         self._memory = "\n".join([*lines, f"frontend local {self.signer('frontend').vkey}", "quorum none"]) + "\n"
         return self._memory
 
@@ -186,8 +190,8 @@ def open_ledger(uri: str, clock: Callable[[], int] | None = None) -> Ledger:
 
 
 async def open_env(
-    uri: str | None = None, *, tenant: str = "default", tier: str = "dev", time: Any = None, ledger: Ledger | None = None, home: Home | None = None,
-    warn: Callable[[str], None] = lambda text: None, worker: str = "",
+    uri: str | None = None, *, tenant: str = "default", tier: str = "dev", time: Any = None, ledger: Ledger | None = None,
+    home: Home | None = None, warn: Callable[[str], None] = lambda text: None, worker: str = "",
 ) -> Env:  # fmt: skip
     """Everything a process needs to run agents on one ledger. Close it with `close_env`."""
     where = ledger_uri(uri)
@@ -216,9 +220,11 @@ async def bind(agent: Any) -> Bound:
         await engine.check()
     children = {child: await bind(a) for child, a in agent.children.items()}
     return Bound(
-        spec=agent.spec, definition=agent.spec.digest(), tools=agent.tools, engines=engines, book=_book([e for _, e in engines], agent.default),
-        model=driver, settings=Settings(name, max_output=agent.max_output, timeout_ms=agent.timeout_ms, stream=agent.stream), output=agent.output,
-        guards=agent.guards, deps=agent.deps, manifest=agent.manifest, trusted_code=tuple(g.source for g in agent.guards), children=children,
+        spec=agent.spec, definition=agent.spec.digest(), tools=agent.tools, engines=engines,
+        book=_book([e for _, e in engines], agent.default), model=driver,
+        settings=Settings(name, max_output=agent.max_output, timeout_ms=agent.timeout_ms, stream=agent.stream), output=agent.output,
+        guards=agent.guards, deps=agent.deps, manifest=agent.manifest, trusted_code=tuple(g.source for g in agent.guards),
+        children=children,
     )  # fmt: skip
 
 

@@ -53,7 +53,9 @@ async def carried(name: str, answer: Callable[[], Any]) -> tuple[Any, list[AnyRe
         return "done"
 
     env = await wiring.open_env("memory:", time=VirtualTime(), home=home())
-    agent: Agent[Any] = Agent(name="a", model=ScriptedModel([Step(calls=((name, {}),)), told]), tools=[act, number], policies=[{"id": "p", "permit": {}}])
+    agent: Agent[Any] = Agent(
+        name="a", model=ScriptedModel([Step(calls=((name, {}),)), told]), tools=[act, number], policies=[{"id": "p", "permit": {}}]
+    )
     result = await agent.run("go", ledger=env)
     return result, [decode(raw) async for raw in env.ledger.read(result.run_id)], seen
 
@@ -109,7 +111,9 @@ def test_the_clock_never_goes_backwards_in_a_chain() -> None:
 
     async def tell() -> list[int]:
         env = await wiring.open_env("memory:", time=Backwards(), home=home())
-        agent: Agent[Any] = Agent(name="a", model=ScriptedModel([Step(calls=(("act", {}),)), "done"]), tools=[act], policies=[{"id": "p", "permit": {}}])
+        agent: Agent[Any] = Agent(
+            name="a", model=ScriptedModel([Step(calls=(("act", {}),)), "done"]), tools=[act], policies=[{"id": "p", "permit": {}}]
+        )
         ANSWER.append(lambda: 1)
         result = await agent.run("go", ledger=env)
         assert result.state == "completed"

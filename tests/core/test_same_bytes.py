@@ -23,7 +23,8 @@ from mandamus.testing.virtual import VirtualTime
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers(-INT_MAX, INT_MAX) | texts, lambda x: st.lists(x, max_size=4) | st.dictionaries(texts, x, max_size=4)
+    st.none() | st.booleans() | st.integers(-INT_MAX, INT_MAX) | texts,
+    lambda x: st.lists(x, max_size=4) | st.dictionaries(texts, x, max_size=4),
 )
 numbers = st.recursive(plain | st.floats(-1e15, 1e15), lambda x: st.lists(x, max_size=4) | st.dictionaries(texts, x, max_size=4))
 
@@ -43,8 +44,8 @@ def test_what_is_canonical_is_accepted_as_the_strict_parser_reads_it(value: Any)
 @pytest.mark.parametrize(
     "raw",
     [
-        b'{"a":1,"a":1}', b"1.0", b"-0", b"-0.0", b"12345678901234567890", b"9007199254740993", b"NaN", b'"\\ud800"', b'{"b":1,"a":2}', b" 1", b"1e5",
-        b'"\\u0041"', b"[" * 70 + b"]" * 70, b"{}{}", b"\xff", b'"\xed\xa0\x80"', b"1E400", b'"\\/"', b"",
+        b'{"a":1,"a":1}', b"1.0", b"-0", b"-0.0", b"12345678901234567890", b"9007199254740993", b"NaN", b'"\\ud800"', b'{"b":1,"a":2}',
+        b" 1", b"1e5", b'"\\u0041"', b"[" * 70 + b"]" * 70, b"{}{}", b"\xff", b'"\xed\xa0\x80"', b"1E400", b'"\\/"', b"",
     ],
 )  # fmt: skip
 def test_what_is_not_canonical_is_refused_whichever_parser_sees_it_first(raw: bytes) -> None:
@@ -67,7 +68,8 @@ def test_the_minute_that_is_remembered_is_the_minute_that_is_computed(now: int, 
 
 def test_salts_are_all_different_and_whole() -> None:
     drawn = list(itertools.islice(salts(VirtualTime()), 100))
-    assert len(set(drawn)) == 100 and {len(x) for x in drawn} == {SALT}
+    assert len(set(drawn)) == 100
+    assert {len(x) for x in drawn} == {SALT}
 
 
 def test_an_older_secret_must_be_whole() -> None:

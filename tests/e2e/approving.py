@@ -16,7 +16,12 @@ from mandamus.proof.keys import b64
 from mandamus.testing.virtual import VirtualTime, home, signer
 
 SECRET = bytes(range(32))
-CHAIN = {"tiers": [{"quorum": 2, "of": ["role:treasurer"], "veto": ["role:owner"], "deadline": "1h"}, {"quorum": 1, "of": ["p-chief"], "deadline": "30m"}]}
+CHAIN = {
+    "tiers": [
+        {"quorum": 2, "of": ["role:treasurer"], "veto": ["role:owner"], "deadline": "1h"},
+        {"quorum": 1, "of": ["p-chief"], "deadline": "30m"},
+    ]
+}
 
 
 class Desk:
@@ -30,7 +35,13 @@ class Desk:
     @classmethod
     async def open(cls, *, effect: str = "keyed", on_reject: str = "", tools: tuple[Any, ...] = (), **agent: Any) -> Desk:
         stands = home()
-        for person, roles in (("p-alice", "treasurer"), ("p-bob", "treasurer"), ("p-carol", "treasurer"), ("p-owner", "owner"), ("p-chief", "")):
+        for person, roles in (
+            ("p-alice", "treasurer"),
+            ("p-bob", "treasurer"),
+            ("p-carol", "treasurer"),
+            ("p-owner", "owner"),
+            ("p-chief", ""),
+        ):
             stands.add_trust(f"approver {person} {signer(person).vkey}")
             if roles and person in ("p-alice", "p-owner"):
                 holders = {"treasurer": "p-alice p-bob p-carol", "owner": "p-owner"}[roles]
@@ -47,8 +58,13 @@ class Desk:
         pay = Step(calls=(("send_payment", {"to": "Acme", "amount": {"amount": "5000000", "currency": "USD"}}),))
         more: dict[str, Any] = {"model": ScriptedModel([pay, "told"]), **agent}
         chain = {**CHAIN, **({"on_reject": on_reject} if on_reject else {})}
-        rules = [{"id": "pay", "permit": {"safety": "financial"}}, {"id": "dual", "dualApproval": {"over": "10000.00 USD", "chain": "treasury"}}]
-        made: Agent[Any] = Agent(name="payout-bot", tools=[send_payment, *tools], policies=[{"rules": rules, "chains": {"treasury": chain}}], **more)
+        rules = [
+            {"id": "pay", "permit": {"safety": "financial"}},
+            {"id": "dual", "dualApproval": {"over": "10000.00 USD", "chain": "treasury"}},
+        ]
+        made: Agent[Any] = Agent(
+            name="payout-bot", tools=[send_payment, *tools], policies=[{"rules": rules, "chains": {"treasury": chain}}], **more
+        )
         return cls(env, made, paid)
 
     async def ask(self, **options: Any) -> RunResult[Any]:

@@ -222,7 +222,10 @@ async def test_a_policy_edit_between_two_votes_voids_both() -> None:
     await d.vote("p-alice")
     await d.resume()
     stricter: Agent[Any] = Agent(
-        name="payout-bot", model=d.agent.model, tools=list(d.agent.tools.values()), policies=[*d.agent.policies, {"id": "cap", "maxAmount": {"limit": "90000.00 USD"}}]
+        name="payout-bot",
+        model=d.agent.model,
+        tools=list(d.agent.tools.values()),
+        policies=[*d.agent.policies, {"id": "cap", "maxAmount": {"limit": "90000.00 USD"}}],
     )
     d.agent = stricter
     await d.vote("p-bob")

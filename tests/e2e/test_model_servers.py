@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -142,11 +143,13 @@ def test_a_real_model_that_is_not_scripted_is_held_by_budget_and_policy() -> Non
     """llama.cpp over a hand-made model: valid calls with absurd arguments, without end; only budgets and policy stop it."""
     wheel("xllamacpp")
     with bigram_server() as url:
-        agent = governed(OpenAIModel(url + "/v1", api_key=lambda: "k"), budget=Budget(turns=4, denials=50, retries=3), timeout="60s", max_output=120)
+        agent = governed(
+            OpenAIModel(url + "/v1", api_key=lambda: "k"), budget=Budget(turns=4, denials=50, retries=3), timeout="60s", max_output=120
+        )
         result, records = asyncio.run(carried(agent))
     assert result.state in ("halted", "completed", "failed")
     assert 1 <= types(records).count("TurnStarted") <= 4
-    for before, after in zip(records, records[1:], strict=False):
+    for before, after in pairwise(records):
         if after.type == "ActionStarted":
             assert before.type == "ActionJudged"
             assert before.fact.verdict == "allow"  # type: ignore[attr-defined]

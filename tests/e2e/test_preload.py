@@ -30,7 +30,11 @@ async def _ran() -> tuple[Any, MemoryLedger, Any]:
     env = await wiring.open_env("memory:", ledger=ledger)
     steps = [Step(calls=(("add", {"a": k, "b": 1}),)) for k in range(TURNS)]
     agent: Agent[str] = Agent(
-        name="adder", model=ScriptedModel([*steps, "done"]), tools=[add], policies=[{"id": "add", "permit": {"tool": "add"}}], budget=Budget(turns=99, calls=99)
+        name="adder",
+        model=ScriptedModel([*steps, "done"]),
+        tools=[add],
+        policies=[{"id": "add", "permit": {"tool": "add"}}],
+        budget=Budget(turns=99, calls=99),
     )
     await agent.run("go", ledger=env, run_id="r")
     return env, ledger, await wiring.bind(agent)

@@ -294,7 +294,10 @@ CODES: dict[str, tuple[str, str]] = {
         "A tool's own call was refused",
         "ctx.invoke proposes like a model does; the inner action was denied, rejected or cancelled.",
     ),
-    "MDM-0321": ("A call that is over asked for more", "Its run was stopped, or another owner took it over: nothing more is recorded for it, so nothing is handed out."),
+    "MDM-0321": (
+        "A call that is over asked for more",
+        "Its run was stopped, or another owner took it over: nothing more is recorded for it, so nothing is handed out.",
+    ),
     "MDM-0330": (
         "What you see would not be what you sign",
         "Request, card and stored arguments do not agree; nothing was signed. Somebody may have changed the ledger: tell whoever runs it.",

@@ -6,6 +6,7 @@ The rule a newcomer would break: the steps and the keys of `--json` are a contra
 from __future__ import annotations
 
 import os
+import select
 import sys
 import time
 from pathlib import Path
@@ -82,7 +83,19 @@ def _signs(card: dict[str, Any]) -> bool:
 
 
 def _wait(before: str) -> None:
-    click.prompt(f"[Enter] {before}", default="", show_default=False, prompt_suffix="")
+    _typed(f"[Enter] {before} ")
+
+
+def _typed(question: str) -> str:
+    """A line of the person's. Ctrl-C that comes just before the wait is heard too: a blocking read would sit on it."""
+    sys.stdout.write(question)
+    sys.stdout.flush()
+    while not select.select([sys.stdin], [], [], 0.1)[0]:
+        pass
+    line = sys.stdin.readline()
+    if not line:
+        raise KeyboardInterrupt
+    return line.strip()
 
 
 def _as_alice(card: dict[str, Any]) -> bool:
@@ -93,7 +106,7 @@ def _as_alice(card: dict[str, Any]) -> bool:
     for rule in card["rules"]:
         say(f"  why        {shown(rule['id'])}: {shown(rule['text'])}")
     say(f"  you sign   approve, once, action {card['action']}")
-    return bool(click.confirm("sign?", default=False))
+    return _typed("sign? [y/N] ").lower() in ("y", "yes")
 
 
 def _painted(line: str, out: TextIO) -> str:

@@ -120,7 +120,9 @@ def _ended(t: Transcript, record: Record[Any], fact: r.ActionEnded) -> None:
 def _result(record: Record[Any], fact: r.ActionEnded) -> Item:
     if fact.result == "done" and fact.output in ("valid", "invalid") and record.body:
         return Item("output", record.seq, "output", fact.action)
-    note = {"done": f"done:{fact.output}", "failed": f"failed:{fact.code or 'not_done'}", "unknown": "unknown", "cancelled": "cancelled"}[fact.result]
+    note = {"done": f"done:{fact.output}", "failed": f"failed:{fact.code or 'not_done'}", "unknown": "unknown", "cancelled": "cancelled"}[
+        fact.result
+    ]
     return Item("note", record.seq, call=fact.action, note=note)
 
 

@@ -239,7 +239,7 @@ class Mail(Struct, frozen=True, kw_only=True):
 
 
 class Time(Struct, frozen=True, kw_only=True):
-    """Time went by until something was due. `quorums`: per waiting action whose tier ended, the next tier's quorum and deadline, or None."""
+    """Time went by until something was due. `tiers`: per waiting action whose tier ended, the one that comes next, if any does."""
 
     clock: Clock
     source: Literal["worker", "ledger"] = "worker"

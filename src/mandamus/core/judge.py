@@ -149,7 +149,14 @@ def _rule(id: str) -> f.Determining:
 
 # -- facts -------------------------------------------------------------------------------------------------------------------
 def envelope(
-    run: Run, agent: AgentSpec, tool: ToolSpec, action: Action, args: dict[str, Any], clock: Clock, people: f.PeopleFacts, sums: dict[str, int]
+    run: Run,
+    agent: AgentSpec,
+    tool: ToolSpec,
+    action: Action,
+    args: dict[str, Any],
+    clock: Clock,
+    people: f.PeopleFacts,
+    sums: dict[str, int],
 ) -> f.FactEnvelope:
     """The facts of one action. Raises ValueError when an argument has no form that policy can compare (then the verdict is error)."""
     g = run.genesis
@@ -204,7 +211,15 @@ def terminates(chain: f.Chain, tool: ToolSpec) -> bool:
 
 # -- cards -------------------------------------------------------------------------------------------------------------------
 def card(
-    request: str, action_digest: str, tool: ToolSpec, args: dict[str, Any], rules: Sequence[f.Determining], texts: dict[str, str], needed: int, expires: int, about: str
+    request: str,
+    action_digest: str,
+    tool: ToolSpec,
+    args: dict[str, Any],
+    rules: Sequence[f.Determining],
+    texts: dict[str, str],
+    needed: int,
+    expires: int,
+    about: str,
 ) -> dict[str, Any]:
     """The minimal approval card `mandamus.card/1` (UX, section 7): every argument in full, the rules in words, what is signed."""
     return {

@@ -80,6 +80,8 @@ class ModelFault(Exception):
     retry_after_ms  what the provider asked for (Retry-After), else None;  status  HTTP status or None;  partial  text so far
     """
 
-    def __init__(self, category: str, what: str, *, retry_after_ms: int | None = None, status: int | None = None, partial: str = "") -> None:
+    def __init__(
+        self, category: str, what: str, *, retry_after_ms: int | None = None, status: int | None = None, partial: str = ""
+    ) -> None:
         super().__init__(what)
         self.category, self.what, self.retry_after_ms, self.status, self.partial = category, what, retry_after_ms, status, partial

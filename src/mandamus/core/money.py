@@ -12,8 +12,14 @@ from msgspec import Struct
 from mandamus.core.canonical import INT_MAX
 
 # ISO 4217 minor units that are not 2, as of 2026. Anything that is no ISO code keeps its own decimals, at most 6.
-_EXPONENTS = {"BHD": 3, "CLP": 0, "IQD": 3, "ISK": 0, "JOD": 3, "JPY": 0, "KRW": 0, "KWD": 3, "LYD": 3, "OMR": 3, "PYG": 0, "TND": 3, "UGX": 0, "VND": 0, "XAF": 0, "XOF": 0}
-_ISO_TWO = frozenset("AED AUD BRL CAD CHF CNY CZK DKK EGP EUR GBP HKD HUF ILS INR MXN NOK NZD PLN RON SAR SEK SGD THB TRY USD ZAR".split())
+_EXPONENTS = {
+    "BHD": 3, "CLP": 0, "IQD": 3, "ISK": 0, "JOD": 3, "JPY": 0, "KRW": 0, "KWD": 3, "LYD": 3, "OMR": 3, "PYG": 0, "TND": 3, "UGX": 0,
+    "VND": 0, "XAF": 0, "XOF": 0,
+}  # fmt: skip
+_ISO_TWO = frozenset((
+    "AED", "AUD", "BRL", "CAD", "CHF", "CNY", "CZK", "DKK", "EGP", "EUR", "GBP", "HKD", "HUF", "ILS", "INR", "MXN", "NOK", "NZD", "PLN",
+    "RON", "SAR", "SEK", "SGD", "THB", "TRY", "USD", "ZAR",
+))  # fmt: skip
 _text = re.compile(r"(-?)([0-9]{1,30})(?:\.([0-9]{1,18}))?")
 
 

@@ -275,7 +275,10 @@ class ModelFailed(Fact, frozen=True, kw_only=True):
     """`retry_at` (instant) stands there when the loop will ask again."""
 
     attempt: Int
-    category: Literal["rate_limit", "server", "timeout", "connection", "cut", "malformed", "empty", "auth", "bad_request", "refusal", "bad_output", "lost", "fault"]
+    category: Literal[
+        "rate_limit", "server", "timeout", "connection", "cut", "malformed", "empty", "auth", "bad_request", "refusal", "bad_output", "lost",
+        "fault",
+    ]  # fmt: skip
     retry_at: Int | UnsetType = UNSET
     status: Int | UnsetType = UNSET
 
@@ -415,7 +418,10 @@ class MessageRefused(Fact, frozen=True, kw_only=True):
     """An incident when the reason is `forged`. body: `message`, as it came."""
 
     mail: MailRef
-    reason: Literal["forged", "malformed", "not_waiting", "wrong_request", "wrong_action", "expired", "not_an_approver", "voted_already", "own_request", "duplicate", "ended", "vetoed"]
+    reason: Literal[
+        "forged", "malformed", "not_waiting", "wrong_request", "wrong_action", "expired", "not_an_approver", "voted_already", "own_request",
+        "duplicate", "ended", "vetoed",
+    ]  # fmt: skip
 
 
 class TimePassed(Fact, frozen=True, kw_only=True):
@@ -508,7 +514,9 @@ _TAIL = b',"v":1}'
 def _decoder(name: bytes) -> Callable[[bytes], Record[Any]]:
     fact = FACTS.get(name.decode("ascii", "replace"))
     if fact is None:
-        raise ProofError(f"record type {name.decode('ascii', 'replace')[:40]!r} is not known", code="MDM-0602", fix="verify with a newer mandamus")
+        raise ProofError(
+            f"record type {name.decode('ascii', 'replace')[:40]!r} is not known", code="MDM-0602", fix="verify with a newer mandamus"
+        )
     return msgspec.json.Decoder(Record[fact]).decode  # type: ignore[valid-type]
 
 

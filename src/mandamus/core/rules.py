@@ -114,7 +114,12 @@ def _checks(run: Run, checks: tuple[e.Check, ...], action: str = "", turn: int |
         _draft(
             run,
             r.GuardrailChecked(
-                action=action or UNSET, name=c.name, point=c.point, result=c.result, source=c.source, usage=UNSET if c.usage is None else c.usage
+                action=action or UNSET,
+                name=c.name,
+                point=c.point,
+                result=c.result,
+                source=c.source,
+                usage=UNSET if c.usage is None else c.usage,
             ),
             *(() if c.finding is None else (Content("finding", c.finding),)),
             turn=turn,
@@ -299,7 +304,10 @@ def _start(run: Run, action: Action, v: e.Verdict) -> Draft:
 
 
 def _ended(run: Run, action: Action, result: Any, via: Any, spends: tuple[r.Reserve, ...] = (), code: str = "") -> Draft:
-    return _draft(run, r.ActionEnded(action=action.id, attempt=action.attempt, code=code or UNSET, output="none", result=result, spends=spends, via=via))
+    return _draft(
+        run,
+        r.ActionEnded(action=action.id, attempt=action.attempt, code=code or UNSET, output="none", result=result, spends=spends, via=via),
+    )
 
 
 def _denied_in_doubt(run: Run, action: Action) -> list[Draft]:
@@ -357,9 +365,21 @@ def _ended_or_doubted(run: Run, action: Action, given: e.Outcome) -> list[Draft]
         case "done":
             spends = given.spends if given.spends is not None else tuple(action.reserves)
             fact = r.ActionEnded(
-                action=action.id, attempt=action.attempt, code=given.code or UNSET, output=given.output, result="done", spends=spends, via=given.via
+                action=action.id,
+                attempt=action.attempt,
+                code=given.code or UNSET,
+                output=given.output,
+                result="done",
+                spends=spends,
+                via=given.via,
             )
-            return [_draft(run, fact, *((Content("output", given.value, given.data, raw=given.raw),) if given.output in ("valid", "invalid") else ()))]
+            return [
+                _draft(
+                    run,
+                    fact,
+                    *((Content("output", given.value, given.data, raw=given.raw),) if given.output in ("valid", "invalid") else ()),
+                )
+            ]
         case "failed" | "absent":
             fact = r.ActionEnded(
                 action=action.id, attempt=action.attempt, code=given.code or UNSET, output="none", result="failed", retry_at=retry,
@@ -389,7 +409,9 @@ def _use(run: Run, given: e.Use) -> list[Draft]:
     action = run.actions.get(given.action)
     if action is None or action.state != "started":
         raise NotDue(f"{given.action} is not running")
-    fact = r.CapabilityChecked(action=given.action, capability=given.capability, mechanism=given.mechanism, result=given.result, use=given.use)
+    fact = r.CapabilityChecked(
+        action=given.action, capability=given.capability, mechanism=given.mechanism, result=given.result, use=given.use
+    )
     return [_draft(run, fact, *((Content("value", given.value),) if given.value is not None else ()))]
 
 
@@ -417,7 +439,13 @@ def _mail(run: Run, given: e.Mail) -> list[Draft]:
         case "stop":
             return _stop(run, given)
         case "message":
-            return [_draft(run, r.MessageReceived(clock=given.clock, mail=given.ref, principal=given.principal), Content("text", given.value, secret=given.secret))]
+            return [
+                _draft(
+                    run,
+                    r.MessageReceived(clock=given.clock, mail=given.ref, principal=given.principal),
+                    Content("text", given.value, secret=given.secret),
+                )
+            ]
         case "vote":
             return _vote(run, given)
         case "refused":
@@ -482,8 +510,9 @@ def _time(run: Run, given: e.Time) -> list[Draft]:
         request = run.actions[t.action].request
         if request:
             fact = r.ApprovalRequested(
-                about=request.about, action=t.action, card=request.card, carries=t.carries, chain=request.chain, digest=request.digest, expires=request.expires,  # type: ignore[arg-type]
-                policy=request.policy, quorum=t.quorum, request=request.id, tier=t.tier, until=t.until,
+                about=request.about, action=t.action, card=request.card, carries=t.carries, chain=request.chain,  # type: ignore[arg-type]
+                digest=request.digest, expires=request.expires, policy=request.policy, quorum=t.quorum, request=request.id,
+                tier=t.tier, until=t.until,
             )  # fmt: skip
             out.append(_draft(run, fact))
     return out

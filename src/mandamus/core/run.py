@@ -222,8 +222,11 @@ def _opened(run: Run, record: Record[Any], fact: r.RunOpened) -> Run:
 
 @_on(r.RunOwned)
 def _owned(run: Run, record: Record[Any], fact: r.RunOwned) -> Run:
-    """A takeover doubts everything that was started, but for what a child run answers, and lifts a halt: whoever resumes has seen its cause."""
-    actions = {i: replace(a, state="doubted", cause="lost", retry_at=0) if a.state == "started" and not a.child else a for i, a in run.actions.items()}
+    """A takeover doubts all that was started, but for what a child run answers, and lifts a halt: whoever resumes has seen its cause."""
+    actions = {
+        i: replace(a, state="doubted", cause="lost", retry_at=0) if a.state == "started" and not a.child else a
+        for i, a in run.actions.items()
+    }
     life = "running" if run.life == "halted" else run.life
     if run.life == "halted" and run.cause == "guardrail" and run.stage == "answered":  # what was blocked is not given out by a resume
         run = replace(run, stage="ready", end="", answer=-1)
@@ -256,7 +259,7 @@ def _sealed(run: Run, record: Record[Any], fact: r.RunSealed) -> Run:
 # -- turn --------------------------------------------------------------------------------------------------------------------
 @_on(r.TurnStarted)
 def _turn(run: Run, record: Record[Any], fact: r.TurnStarted) -> Run:
-    """The last turn's actions are history now; only what is unsettled stays in sight."""
+    """The last turn's actions are history now: another turn is due only when none of them is open."""
     return replace(run, turn=record.turn, clock=fact.clock, actions={}, attempt=0, heard=0)
 
 
@@ -296,7 +299,9 @@ def _failed(run: Run, record: Record[Any], fact: r.ModelFailed) -> Run:
     if fact.category == "bad_output":
         spent = replace(s, bad=s.bad + 1, retries=s.retries + 1)
         again = s.bad == 0 and run.stage != "stopping"
-        return replace(run, spent=spent, stage="ready" if again else run.stage, end="" if again else "failed", code="" if again else "bad_output")
+        return replace(
+            run, spent=spent, stage="ready" if again else run.stage, end="" if again else "failed", code="" if again else "bad_output"
+        )
     lost = run.reserved if fact.category == "lost" else 0
     again = fact.retry_at is not UNSET
     spent = replace(s, input=s.input + lost, retries=s.retries + 1 if again else s.retries)
@@ -335,7 +340,8 @@ def _started(run: Run, record: Record[Any], fact: r.ActionStarted) -> Run:
     if run.spent.denials:
         run = replace(run, spent=replace(run.spent, denials=0))
     return _with(
-        run, fact.action, state="started", attempt=fact.attempt, operation=fact.operation, reserves=run.actions[fact.action].reserves or fact.reserves, child=fact.child or "",
+        run, fact.action, state="started", attempt=fact.attempt, operation=fact.operation,
+        reserves=run.actions[fact.action].reserves or fact.reserves, child=fact.child or "",
         retry_at=0, absent=False, cause="", clock=run.clock.now if run.clock else 0,
     )  # fmt: skip
 
@@ -380,7 +386,8 @@ def _requested(run: Run, record: Record[Any], fact: r.ApprovalRequested) -> Run:
     again = old if old and old.id == fact.request else None
     waiting = Waiting(
         id=fact.request, about=fact.about, chain=fact.chain, digest=fact.digest, card=fact.card, policy=fact.policy, quorum=fact.quorum,
-        tier=fact.tier, until=fact.until, expires=fact.expires, seq=again.seq if again else record.seq, votes=tuple(v for v in again.votes if v.seq in fact.carries) if again else (),
+        tier=fact.tier, until=fact.until, expires=fact.expires, seq=again.seq if again else record.seq,
+        votes=tuple(v for v in again.votes if v.seq in fact.carries) if again else (),
     )  # fmt: skip
     return _with(run, fact.action, request=waiting)
 

@@ -94,7 +94,11 @@ class Ctx:
         if known is None:
             await self._hand_in(e.Steps(parent=self._action.id, first=self._n, proposals=(proposal,)))
         elif known.tool != proposal.tool or await self._s.value(known.seq, "args") != proposal.args:
-            raise Misuse(f"call {id} differs from the recorded one", code="MDM-0231", why="on a repeat, a tool must ask for the same things in the same order")
+            raise Misuse(
+                f"call {id} differs from the recorded one",
+                code="MDM-0231",
+                why="on a repeat, a tool must ask for the same things in the same order",
+            )
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._s.watchers[id] = future
         self._s._tell()
@@ -115,7 +119,9 @@ class Ctx:
         heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._s.hand_in(given, heard)
         if not await heard:
-            raise Refused("this call is over: nothing more is recorded for it", code="MDM-0321", where=f"run {self.run_id} ({self._action.id})")
+            raise Refused(
+                "this call is over: nothing more is recorded for it", code="MDM-0321", where=f"run {self.run_id} ({self._action.id})"
+            )
 
 
 _built: dict[str, Any] = {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mandamus.core.canonical import accept
 from mandamus.core.digests import policy_digest
 from mandamus.core.records import LOG, ActionEnded, ActionStarted, RunOpened, decode
@@ -24,7 +22,8 @@ async def build(env: Env, run: str, policies: dict[str, str], manifest: str) -> 
     texts = {policy_digest(policies): policies} if policies else {}
     texts |= {d: t for d, t in (await _stored_policies(env)).items() if d in _named(records)}
     return bundle.build(
-        records=records, payloads=payloads, policies=texts, manifest=manifest or _manifest(env, records[0]), signer=signer.sign, key=parse_vkey(signer.vkey), log=log,
+        records=records, payloads=payloads, policies=texts, manifest=manifest or _manifest(env, records[0]), signer=signer.sign,
+        key=parse_vkey(signer.vkey), log=log,
         deltas=await _deltas(env, run, records), keys=[("log", parse_vkey(env.signer.vkey)), ("bundle", parse_vkey(signer.vkey))],
     )  # fmt: skip
 
@@ -73,5 +72,3 @@ async def _deltas(env: Env, run: str, records: list[bytes]) -> list[bytes]:
             if accept(delta)["run"] == run:
                 out.append(delta)
     return out
-
-

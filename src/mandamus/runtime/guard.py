@@ -143,4 +143,8 @@ async def _unbacked(s: Session, text: str) -> tuple[Check, ...]:
     outcomes = [await s.value(out, "output") for out, _, _ in ended if out >= 0]
     outcomes += [await s.value(seq, "args") for _, seq, state in ended if state == "done"]
     found = unbacked(text, outcomes)
-    return (Check(name="unbacked", point="output", result="annotate", source="mandamus/unbacked/1", finding={"unbacked": list(found)}),) if found else ()
+    return (
+        (Check(name="unbacked", point="output", result="annotate", source="mandamus/unbacked/1", finding={"unbacked": list(found)}),)
+        if found
+        else ()
+    )

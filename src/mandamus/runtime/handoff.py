@@ -28,7 +28,9 @@ async def perform(s: Session, action: Action, tool: Tool, args: dict[str, Any], 
     parent = r.Parent(hash=s.run.head, kind="handoff", run=s.run.id, seq=s.run.seq)
     grant = r.Grant(tools=tuple(t.name for t in bound.spec.tools if _may(s.run, t.name)))
     try:
-        child = await recover.open_run(s.env, bound, args["task"], run_id=action.child, depth=s.run.genesis.depth + 1, grant=grant, parent=parent)
+        child = await recover.open_run(
+            s.env, bound, args["task"], run_id=action.child, depth=s.run.genesis.depth + 1, grant=grant, parent=parent
+        )
     except Conflict:
         child = await recover.take_over(s.env, bound, action.child)
     try:

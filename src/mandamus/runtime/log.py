@@ -97,7 +97,13 @@ class LogBook:
             record = decode(raw)
             expected = prev or genesis_prev(LOG, record.fact) if isinstance(record.fact, r.LogOpened) else prev
             if record.prev != expected:
-                raise ProofError("chain log is broken", code="MDM-0641", where=f"log (event {record.seq})", expected=expected[:12], found=record.prev[:12])
+                raise ProofError(
+                    "chain log is broken",
+                    code="MDM-0641",
+                    where=f"log (event {record.seq})",
+                    expected=expected[:12],
+                    found=record.prev[:12],
+                )
             prev = event_hash(raw)
             await self._fold(record)
             self.head = Head(LOG, record.seq, prev, record.epoch)
@@ -179,7 +185,9 @@ class LogBook:
             if numbered:
                 also.append(_counted(register, sealed[0].record.seq))
             try:
-                head = await self.ledger.append(LOG, self.head, [x.raw for x in sealed], payloads=[p for x in sealed for p in x.payloads], also=also)
+                head = await self.ledger.append(
+                    LOG, self.head, [x.raw for x in sealed], payloads=[p for x in sealed for p in x.payloads], also=also
+                )
             except Conflict:
                 await self.refresh()
                 continue

@@ -99,7 +99,8 @@ async def _vote(s: Session, ref: MailRef, message: post.Vote) -> e.Mail:
     return e.Mail(
         ref=ref, clock=s.clock(), kind="vote", principal=principal, action=action.id, request=action.request.id,
         about="outcome" if ballot.decision in ("done", "again", "abandon") else "start", decision=ballot.decision,
-        ballot=ballots.ballot_digest(ballot), value=parse(message.envelope.encode()), veto=ballot.decision == "reject" and _holds(s, principal, tier.veto),
+        ballot=ballots.ballot_digest(ballot), value=parse(message.envelope.encode()),
+        veto=ballot.decision == "reject" and _holds(s, principal, tier.veto),
         card=None if message.card is UNSET else message.card, modified=modified,
     )  # fmt: skip
 

@@ -70,7 +70,9 @@ async def _hold(s: Session) -> Session:
         raise Conflict(f"run {s.run.id} could not be claimed", on="run")
     if s.head is not None and held.hash != s.head.hash:
         await s.env.ledger.renew(held, 0)
-        raise Conflict(f"another process drove run {s.run.id} before it could be claimed", on="run", head=held, fix="mandamus show " + s.run.id)
+        raise Conflict(
+            f"another process drove run {s.run.id} before it could be claimed", on="run", head=held, fix="mandamus show " + s.run.id
+        )
     s.head = held
     s.live = held
     return s
@@ -159,4 +161,3 @@ async def give_back(s: Session) -> None:
     if s.live is not None and s.head is not None:
         s.live = None
         await s.env.ledger.renew(s.head, 0)
-

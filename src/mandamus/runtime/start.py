@@ -85,7 +85,13 @@ def _notes(agent: Any, author: str) -> list[tuple[str, str]]:
         out.append(("unsigned", f"mandamus: agent.yaml of {agent.spec.name!r} is unsigned: whoever may write it may change the agent"))
     for tool in agent.tools.values():
         if not tool.said_effect:
-            out.append((tool.name, f'mandamus: tool {tool.name!r} names no effect and counts as irreversible; say effect="keyed" (or another) in @tool(...)'))
+            out.append(
+                (
+                    tool.name,
+                    f"mandamus: tool {tool.name!r} names no effect and counts as irreversible; "
+                    'say effect="keyed" (or another) in @tool(...)',
+                )
+            )
     return out
 
 
