@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import select
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Code = int | None
+
+
+def typed() -> str:
+    """A line of the person's. Ctrl-C that comes just before the wait is heard too: a blocking read would sit on it."""
+    while not select.select([sys.stdin], [], [], 0.1)[0]:
+        pass
+    line = sys.stdin.readline()
+    if not line:
+        raise KeyboardInterrupt
+    return line.strip()
 
 
 class Cli:
@@ -64,10 +75,7 @@ class Cli:
             )
         sys.stderr.write(question)
         sys.stderr.flush()
-        answer = sys.stdin.readline()
-        if not answer:
-            raise KeyboardInterrupt
-        return answer.strip()
+        return typed()
 
     # -- the ledger --------------------------------------------------------------------------------------------------------------
     @property

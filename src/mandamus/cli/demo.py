@@ -87,15 +87,9 @@ def _wait(before: str) -> None:
 
 
 def _typed(question: str) -> str:
-    """A line of the person's. Ctrl-C that comes just before the wait is heard too: a blocking read would sit on it."""
     sys.stdout.write(question)
     sys.stdout.flush()
-    while not select.select([sys.stdin], [], [], 0.1)[0]:
-        pass
-    line = sys.stdin.readline()
-    if not line:
-        raise KeyboardInterrupt
-    return line.strip()
+    return typed()
 
 
 def _as_alice(card: dict[str, Any]) -> bool:

@@ -276,8 +276,8 @@ class ModelFailed(Fact, frozen=True, kw_only=True):
 
     attempt: Int
     category: Literal[
-        "rate_limit", "server", "timeout", "connection", "cut", "malformed", "empty", "auth", "bad_request", "refusal", "bad_output", "lost",
-        "fault",
+        "rate_limit", "server", "timeout", "connection", "cut", "malformed", "empty", "auth", "bad_request", "refusal", "bad_output",
+        "lost", "fault",
     ]  # fmt: skip
     retry_at: Int | UnsetType = UNSET
     status: Int | UnsetType = UNSET
