@@ -75,7 +75,7 @@ class Home:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self._keys: dict[str, Any] = {}
-        self._trust: tuple[int, Trust] | None = None
+        self._trust: tuple[Any, Trust] | None = None
         self.policies: dict[str, dict[str, str]] = {}
         self.manifests: dict[str, str] = {}
         self._memory = ""
@@ -141,7 +141,8 @@ class Home:
             return self._trust[1]
         if not path.exists():
             path.write_text(self.own_lines())
-        changed = path.stat().st_mtime_ns
+        seen = path.stat()
+        changed = (seen.st_mtime_ns, seen.st_ctime_ns, seen.st_size, seen.st_ino)  # a copy that keeps its date is another file all the same
         if self._trust is None or self._trust[0] != changed:
             self._trust = (changed, Trust.parse(path.read_bytes(), str(path)))
         return self._trust[1]

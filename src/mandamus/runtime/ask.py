@@ -5,6 +5,7 @@ The driver never retries; whether and when the loop asks again follows from the 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -21,6 +22,8 @@ from mandamus.runtime.session import Session
 NEVER_AGAIN = frozenset(("auth", "bad_request", "refusal", "fault"))
 BACKOFF_MS = 500
 CALLS_MAX = 64
+PARTIAL_MAX = 16 * 1024  # characters of a cut reply that are kept
+_plain_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}").fullmatch
 ARGS_MAX = 64 * 1024  # they stand in the facts and on the card as well
 
 
@@ -41,7 +44,7 @@ def _lost(s: Session, effect: e.AskModel, fault: ModelFault) -> e.ModelLost:
     wait_ms = fault.retry_after_ms if fault.retry_after_ms is not None else BACKOFF_MS * 2 ** min(effect.attempt - 1, 8)
     again = None if fault.category in NEVER_AGAIN else s.clock().now + wait_ms * 1000
     return e.ModelLost(
-        turn=effect.turn, attempt=effect.attempt, category=fault.category, retry_at=again, status=fault.status, partial=fault.partial
+        turn=effect.turn, attempt=effect.attempt, category=fault.category, retry_at=again, status=fault.status, partial=_kept_text(fault.partial)
     )
 
 
@@ -55,12 +58,27 @@ async def reply(s: Session, effect: e.AskModel, answer: ModelAnswer) -> e.Reply:
         raise ModelFault("malformed", f"the reply has no canonical form: {error}") from None
     if len(raw) > INLINE_MAX:
         raise ModelFault("malformed", "the reply is larger than a payload may be")
-    common: dict[str, Any] = {"turn": effect.turn, "attempt": effect.attempt, "value": value, "raw": raw, "model": answer.model or s.bound.settings.model, "stop": answer.stop, "usage": usage}
+    common: dict[str, Any] = {
+        "turn": effect.turn, "attempt": effect.attempt, "value": value, "raw": raw, "model": _named(s, answer.model), "stop": answer.stop,
+        "usage": usage,
+    }  # fmt: skip
     if calls:
         seen: set[str] = set()
         return e.Reply(**common, proposals=tuple([await proposal(s, c.name, c.arguments, c.fault or _twice(c, seen)) for c in calls]))
     output, bad = typed_output(s, answer.text)
     return e.Reply(**common, output=output, bad=bad, checks=await guard.output(s, answer.text))
+
+
+def _kept_text(text: str) -> str:
+    """The beginning of a cut reply, for people; what has no UTF-8 form is replaced."""
+    return text[:PARTIAL_MAX].encode("utf-8", "replace").decode()
+
+
+def _named(s: Session, answered: str) -> str:
+    """The model that answered, as its provider calls it. A fact holds no text of others: what is no plain name is `other`."""
+    if not answered:
+        return s.bound.settings.model
+    return answered if _plain_name(answered) else "other"
 
 
 def _plain(c: Call) -> dict[str, Any]:
