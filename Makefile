@@ -65,8 +65,9 @@ gates: $(STAMP) ## counts that do not depend on the machine: flushes, bytes, cal
 docs: $(STAMP) ## check that every code block runs and every link leads somewhere; build the reference
 	$(PY) docs/build.py
 
-golden: $(STAMP) ## rewrite golden files; read the diff as you would read code
-	$(RUN_TESTS) --golden-update tests/golden tests/core
+golden: $(STAMP) ## rewrite golden files and generated pages; read the diff as you would read code
+	$(RUN_TESTS) --golden-update tests/core tests/e2e/test_cli_golden.py tests/e2e/test_cli_docs.py tests/e2e/test_replay.py
+	$(PY) docs/build.py --write
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis mandamus-demo

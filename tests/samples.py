@@ -32,7 +32,15 @@ from mandamus.proof.trust import Trust
 ORIGIN = "mandamus.local/0123456789abcdef"
 RUN = "01JD9Z6Q7M0T3K8W5R2N4X1YBC"
 MANIFEST = "name: Corporate Assistant\nmodel: scripted\n"
-POLICY = {"engine": "cedar", "texts": {"treasury.cedar": "permit (principal, action, resource);"}}
+RULES: Any = [
+    {
+        "rules": [{"id": "pay.dual", "dualApproval": {"over": "1.00 USD", "chain": "treasury"}}],
+        "chains": {"treasury": {"tiers": [{"quorum": 2, "roles": ["treasurer"]}]}},
+    }
+]
+POLICY = {
+    "engine/0": "e" * 64, "policy/policies.cedar": "permit (principal, action, resource);", "policy/rules.json": canon(RULES).decode(),
+}  # fmt: skip
 replace_struct = msgspec.structs.replace
 START = 1_795_000_000_000_000
 HOUR = 3_600_000_000

@@ -6,7 +6,7 @@ All times are instants in microseconds since 1970 (UTC) or durations in millisec
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -179,6 +179,3 @@ class Time(Protocol):
     def entropy(self, n: int) -> bytes: ...
 
     async def sleep_until(self, instant: int) -> None: ...
-
-
-ToolValue = Any

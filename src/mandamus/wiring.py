@@ -22,6 +22,7 @@ from mandamus.core.records import NamedKey
 from mandamus.errors import Misuse
 from mandamus.ports import Ledger, Model, PolicyEngine, Signer
 from mandamus.proof.trust import Trust
+from mandamus.runtime import threads
 from mandamus.runtime.env import Bound, Env, SystemTime
 from mandamus.runtime.log import LogBook
 
@@ -117,20 +118,19 @@ class Home:
         return signer
 
     def _file(self, path: Path, role: str) -> Signer:
-        sign_file = importlib.import_module("mandamus.drivers.sign_file")
-        if path.exists():
-            return sign_file.FileSigner.open(path)  # type: ignore[no-any-return]
-        return sign_file.FileSigner.create(path, _origin if role == "log" else f"mandamus.local/{role}")  # type: ignore[no-any-return]
+        from mandamus.drivers.sign_file import FileSigner
+
+        return FileSigner.open(path) if path.exists() else FileSigner.create(path, _origin if role == "log" else f"mandamus.local/{role}")
 
     def _ephemeral(self, role: str) -> Signer:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+        from mandamus.drivers.sign_file import FileSigner
         from mandamus.proof.keys import vkey
 
-        sign_file = importlib.import_module("mandamus.drivers.sign_file")
         private = Ed25519PrivateKey.generate()
         public = private.public_key().public_bytes_raw()
-        return sign_file.FileSigner(private, vkey(_origin(public) if role == "log" else f"mandamus.local/{role}", public))  # type: ignore[no-any-return]
+        return FileSigner(private, vkey(_origin(public) if role == "log" else f"mandamus.local/{role}", public))
 
     def trust(self) -> Trust:
         """The trust file as it stands now; written at first use with this ledger's own keys."""
@@ -185,9 +185,11 @@ def open_ledger(uri: str, clock: Callable[[], int] | None = None) -> Ledger:
     path = ledger_file(uri)
     driver = _load(LEDGERS[uri.partition(":")[0]])
     if path is None:
-        return driver(clock) if clock else driver()  # type: ignore[no-any-return]
+        held: Ledger = driver(clock) if clock else driver()
+        return held
     path.parent.mkdir(parents=True, exist_ok=True)
-    return driver.open(path, clock) if clock else driver.open(path)  # type: ignore[no-any-return]
+    opened: Ledger = driver.open(path, clock) if clock else driver.open(path)
+    return opened
 
 
 async def open_env(
@@ -210,7 +212,11 @@ async def open_env(
 
 
 async def close_env(env: Env) -> None:
-    await env.ledger.close()
+    """Closes the ledger, which gives its locks back: later, while threads of tools still act for a run of it."""
+    for task in env.lingering.values():
+        task.cancel()
+    if not env.lingering or not threads.close_when_quiet(env.lingering, env.ledger.close):
+        await env.ledger.close()
 
 
 async def bind(agent: Any) -> Bound:

@@ -12,8 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mandamus.core import records as r
+from mandamus.core.accounts import Balance
 from mandamus.core.canonical import canon, parse
 from mandamus.core.digests import operation_id
+from mandamus.core.money import Money
 from mandamus.proof import Report, ballot, bundle, dsse, verify
 from mandamus.proof.chain import walk
 from tests.samples import (
@@ -369,7 +371,7 @@ def test_attack_56_a_ballot_for_something_else(name: str) -> None:
 
 
 def test_attack_56_a_vote_after_its_expiry() -> None:
-    caught(story(vote_minute=61).bundle(), "ActionStarted", "expired")
+    caught(story(vote_minute=61).bundle(), "Voted", "expired")
 
 
 def test_attack_62_one_person_with_two_keys_is_no_quorum() -> None:
@@ -446,7 +448,9 @@ def test_attack_66_ledger_payload_swapped_after_the_vote() -> None:
 
 
 def test_an_allowance_needs_an_approver_and_the_administrators() -> None:
-    scope = ballot.StandingScope(ballot.Standing(count=3, pattern={"tool": "send_payment"}, until=clock(600).now, window="day"))
+    limit = Money.of("60000.00", "USD")
+    standing = ballot.Standing(amount=limit, count=3, pattern={"tool": "send_payment"}, until=clock(600).now, window="until")
+    scope = ballot.StandingScope(standing)
     said = ballot.Ballot(decision="approve", expires=clock(600).now, origin=ORIGIN, policy=Story().policy, run="log", scope=scope)
 
     def bundle_of(*signers: Keyring, used: bool = True, withdrawn: bool = False) -> bytes:
@@ -458,15 +462,15 @@ def test_an_allowance_needs_an_approver_and_the_administrators() -> None:
         tale.opened()
         tale.proposed()
         tale.judged("allow")
-        account = f"standing/{name}/count/day"
+        charges = {f"standing/{name}/amount/all": 5_000_000, f"standing/{name}/count/all": 1}
         fact = r.ActionStarted(
             action="1.1", attempt=1, capabilities=(), deadline=1, effect="reconcilable", landing=1,
             operation=operation_id(args=tale.args, call="1.1", run=RUN, tool="send_payment"),
-            reserves=(r.Reserve(account=account, amount=1),) if used else (),
+            reserves=tuple(r.Reserve(account=account, amount=amount) for account, amount in charges.items()) if used else (),
         )  # fmt: skip
         seq = tale.chain.add(fact, 1).record.seq
         if used:
-            tale.deltas.append(bundle_delta(account, seq))
+            tale.deltas += [Balance(account).plus(RUN, seq, reserved=amount)[1] for account, amount in charges.items()]
         return tale.bundle()
 
     good = verify(bundle_of(ALICE, ADMIN, ADMIN_2), trust())
@@ -475,12 +479,6 @@ def test_an_allowance_needs_an_approver_and_the_administrators() -> None:
     caught(bundle_of(ALICE, ADMIN), "chain log, event 1")
     caught(bundle_of(ADMIN, ADMIN_2), "chain log, event 1")
     caught(bundle_of(ALICE, ADMIN, ADMIN_2, withdrawn=True), "not in force")
-
-
-def bundle_delta(account: str, seq: int) -> bytes:
-    from mandamus.core.accounts import Balance
-
-    return Balance(account).plus(RUN, seq, reserved=1)[1]
 
 
 # -- owners and accounts -----------------------------------------------------------------------------------------------------

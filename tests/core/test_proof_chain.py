@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from mandamus.core import records as r
 from mandamus.core.canonical import accept
+from mandamus.core.run import _STEP
 from mandamus.proof import verify, verify_chain, views
 from mandamus.proof.chain import attested, backward, type_of, walk
+from mandamus.proof.life import RUN_RULES, Life
 from mandamus.proof.report import Finding, exit_code, verdict
 from tests.samples import EMPTY_ANCHOR, RUN, Chain, Story, clock, log_chain, relinked, story, trust
 
@@ -183,6 +185,26 @@ def test_what_is_no_record(raw: bytes) -> None:
 def test_a_walk_without_keeping_records_says_the_same() -> None:
     kept, bare = walk(RAWS), walk(RAWS, keep=False)
     assert (bare.records, bare.head, bare.count, bare.run) == ([], kept.head, kept.count, kept.run)
+
+
+def test_a_type_that_no_run_folds_may_not_stand_in_a_run() -> None:
+    """Else a chain that verifies would stop every process that reads it."""
+    unfolded = {name for name, kind in r.FACTS.items() if kind not in _STEP}
+    assert unfolded == {"LogOpened", "RunRefused", "PolicyChanged", "KeyChanged", "VoteWithdrawn"}
+    head = WHOLE.chain.records[0]
+    for name in unfolded:
+        record = replace(head, seq=1, type=name)
+        assert name in RUN_RULES, f"{name}: a fold in core/run.py, or a place in chain log only (proof/life.py)"
+        assert RUN_RULES[name](Life(2), record, head), name
+
+
+def test_a_withdrawal_in_a_run_is_found() -> None:
+    chain = Chain(RUN)
+    chain.add(WHOLE.chain.records[0].fact)
+    chain.add(r.VoteWithdrawn(ballot="00" * 32, clock=clock(1), principal="p-alice"))
+    fault = walk(chain.raws).fault
+    assert fault is not None
+    assert (fault.code, fault.event, fault.type) == ("MDM-0643", 1, "VoteWithdrawn")
 
 
 def test_the_one_exit_table() -> None:

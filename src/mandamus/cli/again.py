@@ -62,7 +62,7 @@ async def _fork(cli: Cli, text: str, at: int, model: str | None, policy: str | N
             agents.remember(env.home.folder, made.run.genesis.definition, place)
             if result.state == "suspended" and (model or policy):
                 cli.note("note: a resume takes the agent's own model and policies; votes given under other policies are void then")
-            return ended(cli, result, left)
+            return await ended(cli, env, result, left)
 
 
 @verb("diff", exits={0: "they mean the same", 1: "they part"})

@@ -107,6 +107,7 @@ async def _grant(cli: Cli, reference: str, standing: Standing, key_file: str | N
             principal = principal_of(signer, env.trust())
             bound = await wiring.bind(agent)
             _may(bound, standing)
+            standing = msgspec.structs.replace(standing, salt=env.time.entropy(32).hex())
             ballot = Ballot(
                 decision="approve",
                 expires=standing.until,

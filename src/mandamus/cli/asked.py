@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mandamus.cli import read
+from mandamus.cli.whom import Whom, enrolling, named, why_not
 from mandamus.core.digests import action_digest
+from mandamus.core.facts import Tier
 from mandamus.core.money import Money
 from mandamus.core.payload import card_digest
 from mandamus.core.records import AnyRecord
@@ -24,16 +26,20 @@ from mandamus.proof.trust import Trust
 
 @dataclass(frozen=True)
 class Given:
-    """One vote that is there: in the run (`at` its event), or still in the mailbox."""
+    """One vote that is there: `counted` in the run, or still in the mailbox. `wrong`: why it will be refused, as things stand."""
 
     principal: str
     decision: str
     counted: bool
+    wrong: str = ""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """`action` and `request` as folded; `args` and `card` from payloads that were checked; `votes` in the run and in the mailbox."""
+    """`action` and `request` as folded; `args` and `card` from payloads that were checked; `votes` in the run and in the mailbox.
+
+    `tier` is whom the request asks, None when the policy that says so cannot be read here.
+    """
 
     story: read.Story
     action: Action
@@ -41,6 +47,17 @@ class Asked:
     args: dict[str, Any]
     card: dict[str, Any]
     votes: tuple[Given, ...]
+    trust: Trust
+    tier: Tier | None = None
+
+    @property
+    def asks(self) -> str:
+        """Who may vote, in words; "" when it is not known."""
+        return named(self.tier.of) if self.tier else ""
+
+    @property
+    def counting(self) -> tuple[Given, ...]:
+        return tuple(v for v in self.votes if not v.wrong)
 
     @property
     def id(self) -> str:
@@ -48,13 +65,13 @@ class Asked:
 
     @property
     def missing(self) -> int:
-        agreeing = {v.principal for v in self.votes if v.decision not in ("reject", "modify", "halt")}
+        agreeing = {v.principal for v in self.counting if v.decision not in ("reject", "modify", "halt")}
         return max(0, self.request.quorum - len(agreeing))
 
     @property
     def decided(self) -> bool:
         """Nothing more is needed: the quorum is there, or somebody said no."""
-        return self.missing == 0 or any(v.decision in ("reject", "modify", "halt") for v in self.votes)
+        return self.missing == 0 or any(v.decision in ("reject", "modify", "halt") for v in self.counting)
 
     def ballot(self, decision: Any, args: Any = None) -> ballots.Ballot:
         """What is signed. `args`, with modify: the commitment of the new arguments."""
@@ -74,8 +91,11 @@ class Asked:
         )
 
 
-async def asked(ledger: Ledger, text: str, trust: Trust, about: str = "") -> Asked:
-    """The open request of `RUN/3.1` (or of a run that has one). Raises Misuse: nothing waits; Refused: it is not what it says."""
+async def asked(ledger: Ledger, text: str, trust: Trust, about: str = "", whom: Whom | None = None) -> Asked:
+    """The open request of `RUN/3.1` (or of a run that has one). Raises Misuse: nothing waits; Refused: it is not what it says.
+
+    `whom` knows the chains; without it nobody's role is looked at.
+    """
     run, action_id = read.action_of(text)
     story = await read.story(ledger, run)
     action, request = _open(story, action_id, about)
@@ -83,7 +103,8 @@ async def asked(ledger: Ledger, text: str, trust: Trust, about: str = "") -> Ask
     args, secret = await read.value_and_secret(ledger, proposal, "args")
     card = await read.value(ledger, asking, "card")
     _same(story, action, request, proposal, args, secret, card)
-    return Asked(story, action, request, args, card, await _votes(ledger, story, action, request, trust))
+    tier = whom.tier(request) if whom else None
+    return Asked(story, action, request, args, card, await _votes(ledger, story, action, request, trust, tier), trust, tier)
 
 
 def _open(story: read.Story, action_id: str, about: str) -> tuple[Action, Waiting]:
@@ -153,14 +174,20 @@ def _differs(story: read.Story, action: Action, what: str, expected: str, found:
 
 
 # -- votes that are there ------------------------------------------------------------------------------------------------------
-async def _votes(ledger: Ledger, story: read.Story, action: Action, request: Waiting, trust: Trust) -> tuple[Given, ...]:
-    """In the run, and in the mailbox behind its cursor: those the owner has not read yet."""
+async def _votes(ledger: Ledger, story: read.Story, action: Action, request: Waiting, trust: Trust, tier: Tier | None) -> tuple[Given, ...]:
+    """In the run, and in the mailbox behind its cursor: those the owner has not read yet, with what it will say of them."""
     out = [Given(v.principal, v.decision, True) for v in request.votes]
     async for _, _, raw in ledger.mailbox(story.id, story.run.cursor):
         found = _vote_of(raw, trust)
-        if found and found[1].request == request.id and found[1].action == request.digest and found[0] not in {v.principal for v in out}:
-            out.append(Given(found[0], found[1].decision, False))
+        if found and found[1].request == request.id and found[1].action == request.digest and found[0] not in _settled(out):
+            wrong = why_not(tier, action, found[0], trust, found[1].decision)
+            out = [v for v in out if wrong or v.principal != found[0]]
+            out.append(Given(found[0], found[1].decision, False, wrong))
     return tuple(out)
+
+
+def _settled(votes: list[Given]) -> set[str]:
+    return {v.principal for v in votes if not v.wrong}
 
 
 def _vote_of(raw: bytes, trust: Trust) -> tuple[str, ballots.Ballot] | None:
@@ -174,7 +201,7 @@ def _vote_of(raw: bytes, trust: Trust) -> tuple[str, ballots.Ballot] | None:
     return None if isinstance(found, str) else found
 
 
-def refuse_early(a: Asked, principal: str, now: int) -> None:
+def refuse_early(a: Asked, principal: str, now: int, decision: str) -> None:
     """What the owner would refuse anyway, said before anything is signed. Raises Refused."""
     where = f"approval {a.id}"
     if a.request.expires <= now:
@@ -187,7 +214,7 @@ def refuse_early(a: Asked, principal: str, now: int) -> None:
             why="an answer after the deadline is none",
             fix=f"mandamus resume {a.story.id} judges it again, with nobody's answer as a fact",
         )
-    if any(v.principal == principal for v in a.votes):
+    if any(v.principal == principal for v in a.counting):
         raise Refused(
             f"{principal} has voted already",
             code="MDM-0332",
@@ -195,8 +222,9 @@ def refuse_early(a: Asked, principal: str, now: int) -> None:
             why="a principal is one voter, with however many keys",
             fix=f"{a.missing} more by others: mandamus show {a.story.id}" if a.missing else f"mandamus resume {a.story.id}",
         )
+    _refuse_role(a, principal, decision, where)
     user = a.story.run.genesis.user
-    if user and user.principal == principal:
+    if user and user.principal == principal and (a.tier is None or "requester" in a.tier.sod):
         raise Refused(
             f"{principal} asked for this run",
             code="MDM-0335",
@@ -204,6 +232,28 @@ def refuse_early(a: Asked, principal: str, now: int) -> None:
             why="who asks does not approve (separation of duties)",
             fix="somebody else of the chain votes",
         )
+
+
+def _refuse_role(a: Asked, principal: str, decision: str, where: str) -> None:
+    """A vote that nobody would count is not even signed."""
+    wrong = why_not(a.tier, a.action, principal, a.trust, decision)
+    if not wrong or a.tier is None:
+        return
+    if wrong == "author":
+        what, why, fix = f"{principal} wrote these arguments", "who proposes does not approve", "somebody else of the chain votes"
+        raise Refused(what, code="MDM-0335", where=where, why=why, fix=fix)
+    what = f"{principal} has not {named(a.tier.of)}"
+    if wrong == "veto":
+        what = f"{principal} holds a veto and no vote"
+    raise Refused(
+        what,
+        code="MDM-0339",
+        where=where,
+        expected=named(a.tier.of),
+        found=", ".join(a.trust.roles_of(principal)) or "no role",
+        why=f"chain {a.request.chain} would not count this vote: nothing was signed",
+        fix=enrolling(a.tier, principal) + (f"; a no counts: mandamus reject {a.id} --key FILE" if wrong == "veto" else ""),
+    )
 
 
 # -- the card as text ----------------------------------------------------------------------------------------------------------
@@ -222,10 +272,19 @@ def card_text(a: Asked, now: int) -> str:
         rows.append(f"  {shown(field['label']).ljust(width)}  {text}{mark}")
     rows.append("why you are asked")
     rows += [f"  {shown(r['id'])}  {shown(r['text'])}".rstrip() for r in card["rules"]] or ["  no rule is named"]
-    votes = ", ".join(f"{v.principal} {v.decision}" + ("" if v.counted else " (in the mailbox)") for v in a.votes) or "none yet"
-    rows.append(f"  chain {q.chain}: {q.quorum} needed, {a.missing} missing; votes: {votes}")
+    who = f" of {a.asks}" if a.asks else ""
+    rows.append(f"  chain {q.chain}: {q.quorum} needed{who}, {a.missing} missing; votes: {votes_text(a)}")
     rows.append(f"  ends {read.when(q.expires)} ({read.away(q.expires, now)})")
     return "\n".join(rows)
+
+
+def votes_text(a: Asked) -> str:
+    return ", ".join(f"{v.principal} {v.decision}{_standing(v)}" for v in a.votes) or "none yet"
+
+
+def _standing(v: Given) -> str:
+    wrong = {"role": ", without the role", "veto": ", of who may only say no", "author": ", of the author"}.get(v.wrong, "")
+    return "" if v.counted else f" (in the mailbox{wrong})"
 
 
 def signing_text(ballot: ballots.Ballot, principal: str) -> str:
@@ -244,6 +303,7 @@ def as_object(a: Asked) -> dict[str, Any]:
     q = a.request
     return {
         "about": q.about,
+        "asks": list(a.tier.of) if a.tier else None,
         "card": a.card,
         "chain": q.chain,
         "digest": q.digest,
@@ -253,5 +313,5 @@ def as_object(a: Asked) -> dict[str, Any]:
         "quorum": q.quorum,
         "run_id": a.story.id,
         "tool": a.action.tool,
-        "votes": [{"counted": v.counted, "decision": v.decision, "principal": v.principal} for v in a.votes],
+        "votes": [{"counted": v.counted, "decision": v.decision, "principal": v.principal, "wrong": v.wrong} for v in a.votes],
     }

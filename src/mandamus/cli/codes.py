@@ -1,7 +1,8 @@
 """The pages of `mandamus help CODE`: code -> (title, what it means and what to do). Data, in order; a test holds it against the source.
 
 The rule a newcomer would break: a code, once released, keeps its meaning. The first digit after the zero says whose fault it is: 0 the
-command line, 1 and 2 the caller, 3 a rule said no, 4 somebody was first, 5 an engine, 6 evidence, 7 a policy, 8 the demo.
+command line, 1 and 2 the caller, 3 a rule said no, 4 somebody was first, 5 an engine, 6 evidence, 7 a policy, 8 the demo,
+the kits and the templates.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "MDM-0021": (
         "No key was given",
-        "A vote is a signature. `mandamus key new FILE --name NAME` makes a key, `mandamus key enroll` lets it vote.",
+        "A vote is a signature. `mandamus key new FILE --name NAME` makes a key, `mandamus key enroll --role ROLE` lets it vote.",
     ),
     "MDM-0022": (
         "A value that does not fit",
@@ -313,6 +314,10 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0336": ("You did not sign", "Nothing was sent; the request still waits."),
     "MDM-0337": ("Must be asked for each time", "No allowance covers what cannot be taken back or needs privilege."),
     "MDM-0338": ("Enrolled already", "The key stands in the trust file: mandamus key list."),
+    "MDM-0339": (
+        "Not of the chain that is asked",
+        "The chain counts votes of certain roles or people only: mandamus key enroll --principal ID --role ROLE --key FILE, then vote again.",
+    ),
     "MDM-0340": (
         "An action is unknown and unsettled",
         "A cancelled run would hide that. Find out what happened and say so: mandamus settle ACTION --done|--again|--abandon.",
@@ -321,7 +326,7 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0400": ("Somebody else was first", "Nothing of this write happened. Read again, then decide again."),
     "MDM-0401": ("The run moved on", "Another process wrote it. Nothing was written here: mandamus show RUN."),
     "MDM-0402": ("An account moved on", "A sum, an allowance or authority changed meanwhile; the action is judged again."),
-    "MDM-0403": ("The run has a driver", "One process drives a run at a time. Wait, or end that process; its lock ends with it."),
+    "MDM-0403": ("The run has a driver", "One process drives a run at a time. Wait, or end that process; its lock ends with it. Then mandamus resume RUN."),
     # -- an engine -------------------------------------------------------------------------------------------------------------
     "MDM-0500": (
         "Something that must answer did not",

@@ -84,6 +84,12 @@ class Cli:
 
         return wiring.ledger_uri(self.ledger_given)
 
+    def command(self, words: str) -> str:
+        """A command to type next, that finds this ledger: `mandamus WORDS`, with --ledger when the default is another."""
+        from mandamus import wiring
+
+        return f"mandamus {words}" + ("" if self.uri == wiring.ledger_uri() else f" --ledger {self.uri}")
+
     def must_exist(self) -> None:
         """Raises Misuse: reading must not make a ledger."""
         from mandamus import wiring

@@ -6,7 +6,6 @@ The rule a newcomer would break: the steps and the keys of `--json` are a contra
 from __future__ import annotations
 
 import os
-import select
 import sys
 import time
 from pathlib import Path
@@ -16,7 +15,7 @@ import click
 
 from mandamus.cli._demo import guard, scene, told
 from mandamus.cli._demo.scene import Step
-from mandamus.cli.common import Cli, verb
+from mandamus.cli.common import Cli, typed, verb
 from mandamus.cli.say import as_json, paint, say, shown, value_shown
 from mandamus.errors import Misuse
 

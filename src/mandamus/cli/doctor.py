@@ -256,7 +256,7 @@ def _trust(cli: Cli) -> list[Line]:
                 "trust",
                 "degraded",
                 "nobody may vote: what asks for people waits until it expires",
-                "mandamus key enroll --principal p-... --key FILE",
+                "mandamus key enroll --principal p-... --role ROLE --key FILE",
             )
         ]
     return [Line("trust", "ok", f"{len(people)} approvers: {', '.join(people)}")]

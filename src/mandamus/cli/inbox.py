@@ -9,6 +9,7 @@ from mandamus.cli.asked import Asked, as_object, asked
 from mandamus.cli.common import Cli, verb
 from mandamus.cli.runs import now
 from mandamus.cli.say import shown, value_shown
+from mandamus.cli.whom import Whom
 from mandamus.core.records import LOG
 from mandamus.errors import MandamusError
 
@@ -26,32 +27,34 @@ async def _inbox(cli: Cli, principal: str | None) -> int:
     found: list[Asked] = []
     broken: list[tuple[str, MandamusError]] = []
     async with cli.reading() as ledger:
-        trust = wiring.home_of(cli.uri).trust()
+        home = wiring.home_of(cli.uri)
+        trust, whom = home.trust(), Whom(home.folder)
         for run in [h.run async for h in ledger.runs(state="people") if h.run != LOG]:
             try:
                 story = await read.story(ledger, run)
-                found += [await asked(ledger, f"{run}/{a.id}", trust) for a, _ in read.waiting(story.run)]
+                found += [await asked(ledger, f"{run}/{a.id}", trust, "", whom) for a, _ in read.waiting(story.run)]
             except MandamusError as error:  # one run that does not hold hides no other
                 broken.append((run, error))
-    mine = [a for a in found if not principal or all(v.principal != principal for v in a.votes)]
+    mine = [a for a in found if not principal or all(v.principal != principal for v in a.counting)]
     _told(cli, sorted(mine, key=lambda a: a.request.expires), broken)
     return 1 if broken else 0
 
 
 def _told(cli: Cli, found: list[Asked], broken: list[tuple[str, MandamusError]]) -> None:
     for a in found:
-        cli.line(as_object(a) | {"expired": a.request.expires <= now()}, _words(a))
+        cli.line(as_object(a) | {"expired": a.request.expires <= now()}, _words(cli, a))
     for run, error in broken:
         cli.line({"error": error.diagnosis.as_json(), "run_id": run}, f"{run}  cannot be shown\n{error.diagnosis}")
     if not found and not broken and not cli.json:
         cli.note("nothing waits for people")
 
 
-def _words(a: Asked) -> str:
+def _words(cli: Cli, a: Asked) -> str:
     q, moment = a.request, now()
     fields = ", ".join(f"{shown(f['label'])} {value_shown(f['value'])}" for f in a.card["fields"])
     left = "nobody may answer any more: " if q.expires <= moment else f"ends {read.away(q.expires, moment)}: "
-    verb = "settle" if q.about == "outcome" else "approve"
-    answer = f"mandamus {verb} {a.id} --key FILE" if q.expires > moment and not a.decided else f"mandamus resume {a.story.id}"
-    votes = f"{a.missing} of {q.quorum} votes missing" if not a.decided else "decided"
+    verb = f"settle {a.id} --done|--again|--abandon" if q.about == "outcome" else f"approve {a.id}"
+    answer = cli.command(f"{verb} --key FILE" if q.expires > moment and not a.decided else f"resume {a.story.id}")
+    votes = f"{a.missing} of {q.quorum} votes missing" + (f", of {a.asks}" if a.asks else "") if not a.decided else "decided"
+    votes += "".join(f" ({v.principal} {v.decision}, will be refused)" for v in a.votes if v.wrong)
     return f"{a.id}  {shown(a.action.tool)}  {fields}\n  {q.about}, chain {q.chain}, {votes}, {left}{answer}"

@@ -16,6 +16,8 @@ import click
 
 from mandamus.cli.common import Cli, verb
 from mandamus.cli.keys import PASSPHRASE, principal_id, role_name
+from mandamus.cli.whom import Whom
+from mandamus.core.strict import did_you_mean
 from mandamus.errors import Misuse, Refused
 
 STATEMENT_US = 3_600_000_000
@@ -30,7 +32,7 @@ def new(cli: Cli, file: str, name: str, protected: bool) -> int:
     from mandamus.drivers.sign_file import FileSigner
 
     signer = FileSigner.create(file, name, _passphrase(cli) if protected else None)
-    enrol = f"mandamus key enroll --principal p-... --vkey '{signer.vkey}'"
+    enrol = cli.command(f"key enroll --principal p-... --role ROLE --vkey '{signer.vkey}'")
     cli.tell(
         {"file": file, "id": signer.keyid, "name": signer.key.name, "vkey": signer.vkey},
         f"{signer.vkey}\n  file    {file}\n  next    {enrol}",
@@ -95,6 +97,8 @@ async def _enroll(cli: Cli, principal: str, roles: tuple[str, ...], lines: list[
             env.home.add_trust(line)
         trust_file = str(env.home.trust_file or "")
         held_roles = env.trust().roles_of(principal)
+        known = Whom(env.home.folder).roles()
+    _warn(cli, principal, roles, held_roles, known)
     data = {"id": key.id, "principal": principal, "roles": list(held_roles), "trust": trust_file, "vkey": str(key)}
     cli.tell(
         data,
@@ -103,6 +107,14 @@ async def _enroll(cli: Cli, principal: str, roles: tuple[str, ...], lines: list[
         + f"\n  trust   {trust_file}",
     )
     return 0
+
+
+def _warn(cli: Cli, principal: str, given: tuple[str, ...], held: tuple[str, ...], known: frozenset[str]) -> None:
+    """A role that no chain asks is most often a slip of the pen. Nothing is known before the first run."""
+    for role in [x for x in given if known and x not in known]:
+        cli.note(f"note: no approval chain here names role {role}: {did_you_mean(role, known)}")
+    if known and not held:
+        cli.note(f"note: {principal} has no role; chains here name {', '.join(sorted(known))}: key enroll again with --role")
 
 
 @verb("trust", exits={0: "printed"})
@@ -150,5 +162,5 @@ def list_(cli: Cli) -> int:
             f"approver  {principal.ljust(14)} {', '.join(roles) or 'no role'}\n          {approver}",
         )
     if not found.approvers:
-        cli.note("nobody may vote yet: mandamus key enroll --principal p-... --key FILE")
+        cli.note("nobody may vote yet: " + cli.command("key enroll --principal p-... --role ROLE --key FILE"))
     return 0

@@ -49,8 +49,9 @@ def open_key(cli: Cli, path: str | None) -> FileSigner:
             "who signs? no key was given",
             code="MDM-0021",
             expected="--key FILE",
-            fix="mandamus key new alice.pem --name alice, then key enroll",
+            fix="mandamus key new alice.pem --name alice, then key enroll --principal p-alice --role ROLE --key alice.pem",
         )
+    _looks_like_a_key(path)
     secret = os.environ.get(PASSPHRASE)
     try:
         return FileSigner.open(path)
@@ -66,6 +67,17 @@ def open_key(cli: Cli, path: str | None) -> FileSigner:
     return FileSigner.open(path, secret.encode())
 
 
+def _looks_like_a_key(path: str) -> None:
+    """Before anything is said about its mode: somebody may have named another file. What cannot be read is told by the driver."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(64 * 1024)
+    except OSError:
+        return
+    if b"-----BEGIN " not in head:
+        raise Misuse("this is no key file", code="MDM-0191", where=path, fix="mandamus key new FILE --name NAME makes one")
+
+
 def principal_of(signer: FileSigner, trust: Trust) -> str:
     """Whose vote this key is. Raises Refused when it is nobody's."""
     found = trust.approvers.get(signer.key.public)
@@ -76,6 +88,6 @@ def principal_of(signer: FileSigner, trust: Trust) -> str:
             expected="a key of the trust file",
             found=f"{signer.key.name}+{signer.key.id}",
             why="a vote counts by its key, never by a name",
-            fix="mandamus key enroll --principal p-... --key FILE, by whoever runs the ledger",
+            fix="mandamus key enroll --principal p-... --role ROLE --key FILE, by whoever runs the ledger",
         )
     return found[0]

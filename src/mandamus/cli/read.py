@@ -5,7 +5,6 @@ The rule a newcomer would break: nothing is shown from a chain that does not hol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,11 +114,11 @@ def unsettled(run: Run) -> list[Action]:
 
 def state_of(run: Run) -> str:
     """In the words of RunResult."""
-    return {"sealed": run.end, "running": "suspended" if waiting(run) else "open"}.get(run.life, run.life)
+    return {"sealed": run.end, "running": "suspended"}.get(run.life, run.life)
 
 
-def turn_of(run: Run, now: int) -> str:
-    """Whose turn it is, in words."""
+def turn_of(run: Run, now: int, driver: str = "") -> str:
+    """Whose turn it is, in words. `driver`: the living process that drives it."""
     asks = waiting(run)
     if run.life == "halted":
         return f"halted: {run.cause} ({run.code})"
@@ -127,8 +126,8 @@ def turn_of(run: Run, now: int) -> str:
         late = [r for _, r in asks if r.expires <= now]
         return "waits for people" + (", too late: nobody may answer any more" if late else "")
     if run.life == "running":
-        return "open: somebody drives it, or must resume it"
-    return f"{run.end or run.life}" + (f" ({run.code})" if run.code else "")
+        return f"driven by {driver}" if driver else "nobody drives it"
+    return f"ended: {run.code}" if run.code else ""
 
 
 def when(instant: int) -> str:
@@ -143,7 +142,3 @@ def away(instant: int, now: int) -> str:
         if seconds >= size:
             return f"{'in ' if instant >= now else ''}{seconds // size} {unit}{'' if instant >= now else ' ago'}"
     return f"{'in ' if instant >= now else ''}{seconds} s{'' if instant >= now else ' ago'}"
-
-
-def record_at(records: Sequence[AnyRecord], seq: int) -> AnyRecord:
-    return records[seq]

@@ -18,11 +18,14 @@ import click
 
 from mandamus.cli import agents
 from mandamus.cli.common import Cli, run_ids, verb
+from mandamus.cli.keys import principal_id
 from mandamus.cli.say import paint, shown, shown_json
+from mandamus.cli.whom import Whom, named
 from mandamus.errors import Misuse
 
 if TYPE_CHECKING:
     from mandamus.agent import Agent, RunResult
+    from mandamus.cli.read import Story
     from mandamus.runtime.env import Env
 
 EXITS = {
@@ -50,6 +53,8 @@ def run(
 ) -> int:
     """Start AGENT (agent.yaml, FILE.py:attr or module:attr) with PROMPT and carry its run as far as it goes."""
     words = _prompt(prompt, file)
+    if user is not None:
+        principal_id(user)
     return cli.run(_run(cli, agent, words, follow, thread=thread, user=user, deadline=deadline))
 
 
@@ -94,7 +99,7 @@ async def _run(cli: Cli, reference: str, prompt: str, follow: bool, **options: A
             _follow(cli, agent, follow)
             with leaving(env) as left:
                 result = await agent.run(prompt, ledger=env, **options)
-            return ended(cli, result, left)
+            return await ended(cli, env, result, left)
 
 
 async def _resume(cli: Cli, text: str, reference: str | None, follow: bool) -> int:
@@ -103,9 +108,11 @@ async def _resume(cli: Cli, text: str, reference: str | None, follow: bool) -> i
             run = await _id(env, text.partition("@")[0])
             agent = await agent_of(cli, env, run, reference)
             _follow(cli, agent, follow)
+            before = await env.ledger.head(run)
+            env.warn = lambda text: None  # `run` said it
             with leaving(env) as left:
                 result = await agent.resume(run, ledger=env)
-            return ended(cli, result, left)
+            return await ended(cli, env, result, left, before.seq if before else -1)
 
 
 async def _id(env: Env, text: str) -> str:
@@ -184,15 +191,29 @@ def leaving(env: Env) -> Iterator[Left]:
 
 
 # -- the end -----------------------------------------------------------------------------------------------------------------
-def ended(cli: Cli, result: RunResult[Any], left: Left) -> int:
+async def ended(cli: Cli, env: Env, result: RunResult[Any], left: Left, before: int = -1) -> int:
+    """Tell how a run stands. What stood in it up to event `before` was told before."""
+    from mandamus.cli import read, stuck
+
     code = exit_code(result)
     interrupted = bool(left.signal) and result.state == "suspended" and not result.waiting
     if interrupted:
         code = 128 + left.signal
-    cli.tell(as_object(result, code), lambda: words(cli, result))
+    story = await read.story(env.ledger, result.run_id)
+    refused = await stuck.refused(env.ledger, story, before)
+    facts = {"invalid": invalid(story), "refused": refused}
+    cli.tell(as_object(result, code) | facts, lambda: words(cli, result, story, Whom(env.home.folder), refused))
     if interrupted and not cli.json:
-        cli.note(f"interrupted; the log is safe. Go on with: mandamus resume {result.run_id}")
+        cli.note("interrupted; the log is safe")
     return code
+
+
+def invalid(story: Story) -> list[str]:
+    """Actions that were done and whose output is not what their contract says."""
+    from mandamus.core.records import ActionEnded
+
+    facts = [x.fact for x in story.records]
+    return [f.action for f in facts if isinstance(f, ActionEnded) and f.result == "done" and f.output == "invalid"]
 
 
 def exit_code(result: RunResult[Any]) -> int:
@@ -221,28 +242,44 @@ def as_object(result: RunResult[Any], code: int) -> dict[str, Any]:
     }
 
 
-def words(cli: Cli, result: RunResult[Any]) -> str:
-    """State first, then the answer, then who must do what."""
+def words(cli: Cli, result: RunResult[Any], story: Story, whom: Whom, refused: list[dict[str, Any]]) -> str:
+    """State first, then the answer, then why it stands, then who must do what."""
+    from mandamus.cli import stuck
+    from mandamus.cli.runs import now
+
     style = {"completed": "green", "suspended": "yellow"}.get(result.state, "red")
     cause = f" ({result.cause})" if result.cause and result.state != "completed" else ""
     rows = [f"run {result.run_id}  {paint(result.state, style, cli.stdout)}{cause}"]
     if result.output is not None:
         rows.append(shown_text(result.output))
-    rows += [f"  {a.id}  {shown(a.tool)}  {a.state}" + (f" ({a.code})" if a.code else "") for a in result.actions]
-    rows += next_steps(result)
+    asking, wrong = {w.action.rpartition("/")[2] for w in result.waiting}, invalid(story)
+    rows += [f"  {a.id}  {shown(a.tool)}  {standing(a, a.id in asking, a.id in wrong)}" for a in result.actions]
+    rows += [stuck.refused_row(told) for told in refused]
+    rows += stuck.rows(story, now())
+    rows += next_steps(cli, result, story, whom)
     return "\n".join(rows)
 
 
-def next_steps(result: RunResult[Any]) -> list[str]:
+def standing(action: Any, asking: bool, wrong: bool) -> str:
+    """The state of an action for people: one that is judged and asked about waits."""
+    state = "waits for people" if asking and action.state == "judged" else action.state
+    return state + (f" ({action.code})" if action.code else "") + (", output invalid" if wrong else "")
+
+
+def next_steps(cli: Cli, result: RunResult[Any], story: Story, whom: Whom) -> list[str]:
     rows = []
     for w in result.waiting:
+        request = story.run.actions[w.action.rpartition("/")[2]].request
+        tier = whom.tier(request) if request else None
+        of = f", of {named(tier.of)}" if tier else ""
         verb = "settle" if w.about == "outcome" else "approve"
         option = " --done|--again|--abandon" if w.about == "outcome" else ""
         rows.append(
-            f"waits for {w.needed} vote{'s' if w.needed != 1 else ''} of chain {w.chain}: mandamus {verb} {w.action}{option} --key FILE"
+            f"waits for {w.needed} vote{'s' if w.needed != 1 else ''} of chain {w.chain}{of}: "
+            + cli.command(f"{verb} {w.action}{option} --key FILE")
         )
     if result.state == "halted" or (result.state == "suspended" and not result.waiting):
-        rows.append(f"go on with: mandamus resume {result.run_id}")
+        rows.append("go on with: " + cli.command(f"resume {result.run_id}"))
     return rows
 
 

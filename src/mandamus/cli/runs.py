@@ -8,21 +8,38 @@ from typing import Any
 import click
 import msgspec
 
-from mandamus.cli import read
+from mandamus.cli import read, stuck
 from mandamus.cli.common import Cli, run_ids, verb
 from mandamus.cli.events import event_line, event_object
+from mandamus.cli.run import invalid, standing
 from mandamus.cli.say import paint, shown, table, value_shown
+from mandamus.cli.whom import Whom, named
 from mandamus.core.records import LOG, decode, event_hash
 from mandamus.core.run import Action, decision_of
+from mandamus.drivers._sqlite_own import held_by
 from mandamus.ports import Head, Ledger
+
+# word: what the head rows of a ledger call it. One that no process drives, and nobody must answer, is suspended like one that waits.
+STATES = {
+    "running": ("running", "people", "time"), "suspended": ("people", "time", "running"), "halted": ("halted",), "completed": ("completed",),
+    "failed": ("failed",), "cancelled": ("cancelled",),
+}  # fmt: skip
 
 
 def now() -> int:
     return time.time_ns() // 1000
 
 
+def driver_of(cli: Cli, head: Head) -> str:
+    """The living process that drives a run, by its lock: what the row says may be of a process that died."""
+    from mandamus import wiring
+
+    path = wiring.ledger_file(cli.uri)
+    return held_by(path, head.run) if path and head.owner else head.owner
+
+
 @verb("runs", exits={0: "listed"})
-@click.option("--state", metavar="STATE", help="Only these: running people time halted completed failed cancelled.")
+@click.option("--state", type=click.Choice(list(STATES)), help="Only these; running: a process drives it.")
 def runs(cli: Cli, state: str | None) -> int:
     """List the runs of a ledger, newest last. With --json one object per line."""
     return cli.run(_runs(cli, state))
@@ -30,8 +47,9 @@ def runs(cli: Cli, state: str | None) -> int:
 
 async def _runs(cli: Cli, state: str | None) -> int:
     async with cli.reading() as ledger:
-        heads = [h async for h in ledger.runs(state=state) if h.run != LOG]
-        rows = sorted([await _row(ledger, h) for h in heads], key=lambda row: row["number"])
+        heads = [h for kept in (STATES[state] if state else (None,)) async for h in ledger.runs(state=kept) if h.run != LOG]
+        every = [await _row(cli, ledger, h) for h in heads]
+        rows = sorted([row for row in every if state in (None, row["state"])], key=lambda row: row["number"])
     if cli.json:
         for row in rows:
             cli.line(row, "")
@@ -49,9 +67,16 @@ async def _runs(cli: Cli, state: str | None) -> int:
     return 0
 
 
-async def _row(ledger: Ledger, head: Head) -> dict[str, Any]:
+def _state(head: Head, driver: str) -> str:
+    """In the words of RunResult; `running` while a process drives it."""
+    waits = "running" if driver else "suspended"
+    return {"people": waits, "time": waits, "running": waits}.get(head.state, head.state)
+
+
+async def _row(cli: Cli, ledger: Ledger, head: Head) -> dict[str, Any]:
     """From the genesis and the head row alone: a list must not read every chain."""
     genesis: Any = None
+    driver = driver_of(cli, head)
     async for raw in ledger.read(head.run, upto=0):
         genesis = decode(raw).fact
     return {
@@ -59,16 +84,17 @@ async def _row(ledger: Ledger, head: Head) -> dict[str, Any]:
         "events": head.seq + 1,
         "number": genesis.register.number,
         "opened": read.when(genesis.clock.now),
-        "owner": head.owner,
+        "owner": driver,
         "run": head.run,
-        "state": head.state,
+        "state": _state(head, driver),
+        "waits_for": head.state if head.state in ("people", "time") else "",
     }
 
 
 @verb("show", exits={0: "shown", 1: "the stored chain is broken"})
 @click.argument("run_id", metavar="RUN", shell_complete=run_ids)
 @click.option("--events", is_flag=True, help="Its events; with --json one per line, with -v their payloads.")
-@click.option("--as", "names", type=click.Choice(["seed"]), help="Event names as the seeds spelt them.")
+@click.option("--as", "names", type=click.Choice(["seed"]), help="Event names as the specification spelt them.")
 @click.option("--after", type=int, default=-1, metavar="N", help="Only events behind N.")
 def show(cli: Cli, run_id: str, events: bool, names: str | None, after: int) -> int:
     """One run: its state, whose turn it is and the command that moves it. RUN: an id, the beginning of one, or last."""
@@ -82,7 +108,8 @@ async def _show(cli: Cli, text: str, events: bool, seed: bool, after: int) -> in
             await _events(cli, ledger, story, seed, after)
             return 0
         moment = now()
-        cli.tell(as_object(story, moment), lambda: words(cli, story, moment))
+        driver = driver_of(cli, story.head)
+        cli.tell(as_object(story, moment, driver), lambda: words(cli, story, moment, driver))
     return 0
 
 
@@ -101,7 +128,7 @@ async def _events(cli: Cli, ledger: Ledger, story: read.Story, seed: bool, after
         cli.line(data, "\n".join(rows))
 
 
-def as_object(story: read.Story, moment: int) -> dict[str, Any]:
+def as_object(story: read.Story, moment: int, driver: str = "") -> dict[str, Any]:
     run, g = story.run, story.run.genesis
     return {
         "actions": [action_object(story, a) for a in run.actions.values()],
@@ -110,15 +137,16 @@ def as_object(story: read.Story, moment: int) -> dict[str, Any]:
         "events": run.seq + 1,
         "head": story.head.hash,
         "isolation": g.isolation,
-        "owner": story.head.owner,
+        "owner": driver,
         "policy": g.policy,
         "run_id": story.id,
         "spent": msgspec.to_builtins(run.spent),
-        "state": read.state_of(run),
+        "state": state_of(story, driver),
         "tenant": g.tenant,
         "tier": g.tier,
         "turn": run.turn,
-        "turn_of": read.turn_of(run, moment),
+        "turn_of": read.turn_of(run, moment, driver),
+        "why": stuck.rows(story, moment),
     }
 
 
@@ -146,43 +174,55 @@ def action_object(story: read.Story, a: Action) -> dict[str, Any]:
     return out
 
 
-def words(cli: Cli, story: read.Story, moment: int) -> str:
+def state_of(story: read.Story, driver: str) -> str:
+    state = read.state_of(story.run)
+    return "running" if driver and state == "suspended" else state
+
+
+def words(cli: Cli, story: read.Story, moment: int, driver: str) -> str:
     run, g = story.run, story.run.genesis
-    style = {"completed": "green", "suspended": "yellow", "open": "yellow"}.get(read.state_of(run), "red")
+    state = state_of(story, driver)
+    style = {"completed": "green", "suspended": "yellow", "running": "green"}.get(state, "red")
+    wrong = invalid(story)
+    from mandamus import wiring
+
+    whom = Whom(wiring.home_of(cli.uri).folder)
     rows = [
-        f"run {story.id}  {paint(read.state_of(run), style, cli.stdout)}  {read.turn_of(run, moment)}",
+        f"run {story.id}  {paint(state, style, cli.stdout)}  {read.turn_of(run, moment, driver)}".rstrip(),
         f"  agent   {shown(g.agent)}, tier {g.tier}, tenant {shown(g.tenant)}, tools run {g.isolation}",
         f"  opened  {read.when(g.clock.now)}" + (f" for {shown(g.user.principal)}" if g.user else ""),
         f"  policy  {g.policy}",
         f"  used    {run.turn} of {g.budget.turns} turns, {run.spent.input + run.spent.output} tokens, {run.spent.calls} calls",
         f"  events  {run.seq + 1}, head {story.head.hash}",
     ]
-    if story.head.owner:
-        rows.append(f"  driver  {story.head.owner}")
-    rows += [_action_words(story, a, moment) for a in run.actions.values()]
-    return "\n".join([*rows, *_next(story, moment)])
+    rows += [_action_words(a, moment, whom, a.id in wrong) for a in run.actions.values()]
+    rows += [f"  {row}" for row in stuck.rows(story, moment)]
+    return "\n".join([*rows, *_next(cli, story, moment, driver)])
 
 
-def _action_words(story: read.Story, a: Action, moment: int) -> str:
-    row = f"  {a.id}     {shown(a.tool)}  {a.state}" + (f" ({a.code})" if a.code else "")
+def _action_words(a: Action, moment: int, whom: Whom, wrong: bool) -> str:
     q = a.request
+    row = f"  {a.id}     {shown(a.tool)}  {standing(a, q is not None, wrong)}"
     if q is None:
         return row
     votes = ", ".join(f"{v.principal} {v.decision}" for v in q.votes) or "none yet"
-    return f"{row}: chain {q.chain}, {q.quorum} needed, {votes}; ends {read.when(q.expires)} ({read.away(q.expires, moment)})"
+    tier = whom.tier(q)
+    of = f" of {named(tier.of)}" if tier else ""
+    return f"{row}: chain {q.chain}, {q.quorum} needed{of}, {votes}; ends {read.when(q.expires)} ({read.away(q.expires, moment)})"
 
 
-def _next(story: read.Story, moment: int) -> list[str]:
+def _next(cli: Cli, story: read.Story, moment: int, driver: str) -> list[str]:
+    """The commands that move it. While a process drives it, that one does."""
     run = story.run
     asks = [(a, q) for a, q in read.waiting(run) if q.expires > moment]
     rows = []
     for a, q in asks:
         line = (
-            f"mandamus settle {story.id}/{a.id} --done|--again|--abandon" if q.about == "outcome" else f"mandamus approve {story.id}/{a.id}"
+            f"settle {story.id}/{a.id} --done|--again|--abandon" if q.about == "outcome" else f"approve {story.id}/{a.id}"
         )
-        rows.append(f"  next    {line} --key FILE")
+        rows.append("  next    " + cli.command(f"{line} --key FILE"))
     mail = story.head.mail > run.cursor
     decided = any(a.request and decision_of(a.request) for a in run.open_actions)
-    if run.life in ("running", "halted") and (not asks or mail or decided):
-        rows.append(f"  next    mandamus resume {story.id}")
+    if run.life in ("running", "halted") and (not asks or mail or decided) and not driver:
+        rows.append("  next    " + cli.command(f"resume {story.id}"))
     return rows

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import secrets
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from mandamus.cli.asked import Asked, as_object, asked, card_text, refuse_early,
 from mandamus.cli.common import Cli, run_ids, verb
 from mandamus.cli.keys import open_key, principal_of
 from mandamus.cli.runs import now
+from mandamus.cli.whom import Whom
 from mandamus.core.canonical import canon, parse
 from mandamus.core.money import Money
 from mandamus.core.payload import SALT, commit
@@ -77,32 +79,35 @@ async def _vote(
 ) -> int:
     signer = open_key(cli, key_file)
     async with cli.reading() as ledger:
-        trust = _trust(cli)
+        home = _home(cli)
+        trust, whom = home.trust(), Whom(home.folder)
         principal = principal_of(signer, trust)
-        every = [await asked(ledger, id, trust, about) for id in ids]
+        every = [await asked(ledger, id, trust, about, whom) for id in ids]
         if len({a.id for a in every}) != len(every):
             raise Misuse("one action is named twice", code="MDM-0003", fix="name each once")
         for a in every:
-            refuse_early(a, principal, now())
+            refuse_early(a, principal, now(), decision)
         made = [_consented(cli, a, principal, decision, digests, changes) for a in every]
         if digests and len(set(digests)) > len(every):
             raise Misuse("more digests than actions", code="MDM-0003", expected=str(len(every)), found=str(len(set(digests))))
         for a, (ballot, message) in zip(every, made):
             envelope = ballots.sign(ballot, signer.sign, signer.keyid)
             await ledger.send(a.story.id, post.encode(_with_envelope(message, envelope)))
-        after = [await asked(ledger, a.id, trust, about) for a in every]
+        after = [await asked(ledger, a.id, trust, about, whom) for a in every]
     _told(cli, after, principal, decision, [ballots.ballot_digest(b) for b, _ in made])
     return 0
 
 
-def _trust(cli: Cli) -> Any:
+def _home(cli: Cli) -> Any:
     from mandamus import wiring
 
-    return wiring.home_of(cli.uri).trust()
+    return wiring.home_of(cli.uri)
 
 
 def _with_envelope(message: post.Vote, envelope: bytes) -> post.Vote:
-    return post.Vote(envelope=envelope.decode("ascii"), card=message.card, args=message.args, secret=message.secret)
+    """With a nonce: a mailbox takes a message once, and who was refused may vote again."""
+    nonce = secrets.token_hex(8)
+    return post.Vote(envelope=envelope.decode("ascii"), card=message.card, args=message.args, nonce=nonce, secret=message.secret)
 
 
 def _consented(
@@ -191,10 +196,11 @@ def _value(name: str, before: Any, text: str) -> Any:
 def _told(cli: Cli, every: list[Asked], principal: str, decision: str, names: list[str]) -> None:
     rows, votes = [], []
     for a, name in zip(every, names):
+        of = f" of {a.asks}" if a.asks else ""
         step = (
-            f"mandamus resume {a.story.id}"
+            cli.command(f"resume {a.story.id}")
             if a.decided
-            else f"{a.missing} more vote{'s' if a.missing != 1 else ''}: mandamus approve {a.id} --key FILE"
+            else f"{a.missing} more vote{'s' if a.missing != 1 else ''}{of}: {cli.command(f'approve {a.id} --key FILE')}"
         )
         rows += [f"{a.id}  {decision} by {principal}, signed and sent", f"  next    {step}"]
         votes.append(as_object(a) | {"ballot": name, "decided": a.decided, "decision": decision, "next": step, "principal": principal})

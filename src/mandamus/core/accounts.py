@@ -14,6 +14,11 @@ AUTHORITY = "authority"
 REGISTER = "register"
 
 
+def narrowed(run: str) -> str:
+    """The account that counts how often the authority of `run` over its children was narrowed: it halted, or people stopped it."""
+    return f"{AUTHORITY}/{run}"
+
+
 class Delta(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`change` in the account's unit: what was added to `reserved` and `spent`; the totals stand beside it."""
 

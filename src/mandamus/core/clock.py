@@ -3,8 +3,6 @@
 An instant is microseconds since 1970-01-01T00:00:00Z (fits 2^53-1 until the year 2255).
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Annotated
 
@@ -12,6 +10,16 @@ from msgspec import Meta, Struct
 
 DAY = 86_400_000_000
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+
+class LocalTime(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """The clock as policy sees it: `date` is YYYY-MM-DD, `weekday` an English name in lower case."""
+
+    date: str
+    hour: int
+    minute: int
+    tz: str
+    weekday: str
 
 
 class Clock(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -23,16 +31,6 @@ class Clock(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
     def local(self) -> LocalTime:
         return local(self.now, self.offset, self.tz)
-
-
-class LocalTime(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """The clock as policy sees it: `date` is YYYY-MM-DD, `weekday` an English name in lower case."""
-
-    date: str
-    hour: int
-    minute: int
-    tz: str
-    weekday: str
 
 
 def local(now: int, offset: int, tz: str) -> LocalTime:

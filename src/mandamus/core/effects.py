@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
+from mandamus.core.accounts import Balance
 from mandamus.core.clock import Clock
 from mandamus.core.records import Ask, Issued, Layer, MailRef, Reserve, Usage
 
@@ -173,11 +174,15 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
-    """Verdicts of a batch, drawn from the run as it stood at `seq`. If the run moved since, they are void."""
+    """Verdicts of a batch, drawn from the run as it stood at `seq`. If the run moved since, they are void.
+
+    `read`: the accounts that facts were read from, as they stood then. An intent is appended only onto these versions.
+    """
 
     seq: int
     clock: Clock
     verdicts: tuple[Verdict, ...]
+    read: tuple[Balance, ...] = ()
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -218,7 +223,10 @@ class Use(Struct, frozen=True, kw_only=True):
 
 
 class Mail(Struct, frozen=True, kw_only=True):
-    """One message of the mailbox, checked by the shell: who it is from and what it says, or why it is refused."""
+    """One message of the mailbox, checked by the shell: who it is from and what it says, or why it is refused.
+
+    `statement` is the signed envelope of a stop or a message, kept so that others can check it later.
+    """
 
     ref: MailRef
     clock: Clock
@@ -235,6 +243,7 @@ class Mail(Struct, frozen=True, kw_only=True):
     mode: Literal["cancel", "halt"] = "cancel"
     card: Any = None
     secret: bytes = b""
+    statement: Any = None
     modified: Proposal | None = None
 
 

@@ -3,8 +3,6 @@
 Facts are computed, recorded and never looked up again: replay and re-evaluation read the recorded bytes.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType

@@ -8,8 +8,6 @@ The rule a newcomer would break: a fact never holds text written by a model, a t
 one. Such text is payload, named by its salted commitment in `body`. A type, once released, never changes: add a new one.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Callable
@@ -195,7 +193,7 @@ class RunOwned(Fact, frozen=True, kw_only=True):
 
 
 class StopRequested(Fact, frozen=True, kw_only=True):
-    """By mail to one run; on chain `log` for an agent or a tenant."""
+    """By mail to one run, body `statement` (the signed envelope); on chain `log` for an agent or a tenant."""
 
     agent: str | UnsetType = UNSET
     clock: Clock
@@ -407,7 +405,7 @@ class VoteWithdrawn(Fact, frozen=True, kw_only=True):
 
 
 class MessageReceived(Fact, frozen=True, kw_only=True):
-    """body: `text`, in the words of the user."""
+    """body: `text`, in the words of the user, and `statement`, the envelope of whoever vouches for them."""
 
     clock: Clock
     mail: MailRef

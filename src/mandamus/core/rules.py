@@ -220,28 +220,43 @@ def _lost(run: Run, given: e.ModelLost) -> list[Draft]:
 
 # -- judgement ---------------------------------------------------------------------------------------------------------------
 def _judgement(run: Run, given: e.Judgement) -> list[Draft]:
-    """Void when the run moved since it was drawn. One escalation makes the rest of the batch wait."""
+    """Void when the run moved since it was drawn. One escalation makes the rest of the batch wait; where one ends the run, none starts."""
     if run.life != "running" or given.seq != run.seq:
         return []
     out: list[Draft] = []
     if run.clock is None or given.clock.now > run.clock.now:
         out.append(_draft(run, r.TimePassed(clock=given.clock, source="worker")))
     waits = _waits(run, given)
+    last = _last(run, given, waits)
+    for n, v in enumerate(given.verdicts):
+        out += _verdict(run, run.actions[v.action], v, waits, given.clock.now, held=last is not None or run.stage == "stopping")
+        if n == last:
+            return out + _stopped_by(run, given.verdicts[: n + 1])
+    return out
+
+
+def _last(run: Run, given: e.Judgement, waits: bool) -> int | None:
+    """The verdict that halts or ends the run, if one does. An intent beside it would be committed and never carried out."""
     denials = run.spent.denials
-    for v in given.verdicts:
-        action = run.actions[v.action]
-        out += _verdict(run, action, v, waits, given.clock.now)
+    for n, v in enumerate(given.verdicts):
         if v.verdict == "error":
-            return [*out, _draft(run, r.RunHalted(action=v.action, cause="engine", code=v.code or "engine_error"))]
+            return n
         if v.verdict == "deny":
             denials += 1
-            if v.terminate:
-                return out + _cancelled(run, {v.action}) + _failing(run, "rejected")
-            if v.halt or denials >= run.genesis.budget.denials or action.repeats in run.denied:
-                return [*out, _draft(run, r.RunHalted(action=v.action, cause=v.halt or "denials", code=v.code or "denied"))]
+            if v.terminate or v.halt or denials >= run.genesis.budget.denials or run.actions[v.action].repeats in run.denied:
+                return n
         elif v.verdict == "allow" and not waits:
             denials = 0
-    return out
+    return None
+
+
+def _stopped_by(run: Run, verdicts: tuple[e.Verdict, ...]) -> list[Draft]:
+    v = verdicts[-1]
+    if v.verdict == "error":
+        return [_draft(run, r.RunHalted(action=v.action, cause="engine", code=v.code or "engine_error"))]
+    if v.terminate:
+        return _cancelled(run, {x.action for x in verdicts if x.verdict == "deny"}) + _failing(run, "rejected")
+    return [_draft(run, r.RunHalted(action=v.action, cause=v.halt or "denials", code=v.code or "denied"))]
 
 
 def _waits(run: Run, given: e.Judgement) -> bool:
@@ -272,16 +287,19 @@ def _cancelled(run: Run, but: set[str], via: Any = "policy") -> list[Draft]:
     ]
 
 
-def _verdict(run: Run, action: Action, v: e.Verdict, waits: bool, now: int) -> list[Draft]:
+def _verdict(run: Run, action: Action, v: e.Verdict, waits: bool, now: int, held: bool) -> list[Draft]:
+    """`held`: nothing starts, neither now nor, while the run is being stopped, later."""
     if v.settle:
-        return _settled(run, action, v)
+        return _settled(run, action, v, now, held)
     judged = _judged(run, action, v)
     if v.verdict == "escalate":
         ended = [_ended(run, action, "unknown", "policy")] if v.about == "outcome" and action.state == "doubted" else []
         return [*ended, judged, *_request(run, action, v, now)]
     if v.verdict == "deny" and action.state in ("doubted", "unknown"):
         return [judged, *_denied_in_doubt(run, action)]
-    if v.verdict == "allow" and (action.attempt or not waits):  # a batch waits for its first start only
+    if v.verdict == "allow" and run.stage == "stopping":
+        return [judged, *_denied_in_doubt(run, action)]
+    if v.verdict == "allow" and not held and (action.attempt or not waits):  # a batch waits for its first start only
         return [judged, _start(run, action, v)]
     return [judged]
 
@@ -335,15 +353,17 @@ def _request(run: Run, action: Action, v: e.Verdict, now: int) -> list[Draft]:
     return [_draft(run, fact, Content("card", q.card))]
 
 
-def _settled(run: Run, action: Action, v: e.Verdict) -> list[Draft]:
-    """People answered an unknown outcome. `again` is a further attempt: it is judged like any other."""
+def _settled(run: Run, action: Action, v: e.Verdict, now: int, held: bool) -> list[Draft]:
+    """People answered an unknown outcome. `again` is a further attempt: it is judged like any other, and may have to be asked for."""
     match v.settle:
         case "done":
             return [_ended(run, action, "done", "people", tuple(action.reserves))]
         case "abandon":
             return [_ended(run, action, "unknown", "people", freed(action))]
+        case _ if v.verdict == "escalate":
+            return [_judged(run, action, v), *_request(run, action, v, now)]
         case _:
-            return [_judged(run, action, v), *([_start(run, action, v)] if v.verdict == "allow" else [])]
+            return [_judged(run, action, v), *([_start(run, action, v)] if v.verdict == "allow" and not held else [])]
 
 
 # -- outcome -----------------------------------------------------------------------------------------------------------------
@@ -444,12 +464,17 @@ def _mail(run: Run, given: e.Mail) -> list[Draft]:
                     run,
                     r.MessageReceived(clock=given.clock, mail=given.ref, principal=given.principal),
                     Content("text", given.value, secret=given.secret),
+                    *_signed(given),
                 )
             ]
         case "vote":
             return _vote(run, given)
         case "refused":
             raise AssertionError("a refused message has a reason")
+
+
+def _signed(given: e.Mail) -> tuple[Content, ...]:
+    return () if given.statement is None else (Content("statement", given.statement),)
 
 
 def _why_not(run: Run, given: e.Mail) -> str:
@@ -468,6 +493,8 @@ def _why_not(run: Run, given: e.Mail) -> str:
         return "wrong_request"
     if given.decision == "modify" and action is not None and action.state in IN_DOUBT:
         return "wrong_action"  # it may have happened: nobody replaces what is not settled
+    if given.decision == "again" and run.stage == "stopping":
+        return "wrong_action"  # nothing is sent behind a stop
     if given.clock.now >= request.expires:
         return "expired"
     return "voted_already" if any(v.principal == given.principal for v in request.votes) else ""
@@ -497,7 +524,8 @@ def _successor(id: str) -> str:
 
 
 def _stop(run: Run, given: e.Mail) -> list[Draft]:
-    out = [_draft(run, r.StopRequested(clock=given.clock, mail=given.ref, mode=given.mode, principal=given.principal))]
+    fact = r.StopRequested(clock=given.clock, mail=given.ref, mode=given.mode, principal=given.principal)
+    out = [_draft(run, fact, *_signed(given))]
     if given.mode == "halt":
         return [*out, _draft(run, r.RunHalted(cause="people", code="stop"))] if run.life == "running" else out
     return out + _cancelled(run, set(), "stop")

@@ -46,10 +46,13 @@ IN_DOUBT = ("started", "doubted", "unknown")
 
 
 class Granted(Struct, frozen=True, gc=False):
-    """A chain whose quorum was reached, with the votes that reached it (seqs)."""
+    """A chain whose quorum was reached, with the votes that reached it (seqs). `asked`, `by`: instants of the request and its end."""
 
     chain: str
     votes: tuple[int, ...]
+    tier: int = 0
+    asked: int = 0
+    by: int = 0
 
 
 class Vote(Struct, frozen=True, gc=False):
@@ -62,7 +65,7 @@ class Vote(Struct, frozen=True, gc=False):
 
 
 class Waiting(Struct, frozen=True):
-    """An open request to people. `until` ends the tier, `expires` the chain (instants)."""
+    """An open request to people. `asked` is when, `until` ends the tier, `expires` the chain (instants)."""
 
     id: str
     about: str
@@ -75,12 +78,18 @@ class Waiting(Struct, frozen=True):
     until: int
     expires: int
     seq: int
+    asked: int = 0
     votes: tuple[Vote, ...] = ()
     over: bool = False
 
 
 class Action(Struct, frozen=True):
-    """One proposed call. `seq` is its proposal (payload `args`, commitment `args`), `out` the record that holds its output."""
+    """One proposed call. `seq` is its proposal (payload `args`, commitment `args`), `out` the record that holds its output.
+
+    `author`: whoever wrote its arguments in place of others. `withheld`: a guardrail blocked its output. `clock`: the first use of its
+    operation id. `landing` (ms): how long a send of the last attempt may be under way; `lands`: the instant when none can be any more,
+    counted from the first takeover since.
+    """
 
     id: str
     call: str
@@ -111,6 +120,10 @@ class Action(Struct, frozen=True):
     uses: int = 0
     out: int = -1
     clock: int = 0
+    author: str = ""
+    withheld: bool = False
+    landing: int = 0
+    lands: int = 0
 
     @property
     def closed(self) -> bool:
@@ -223,16 +236,21 @@ def _opened(run: Run, record: Record[Any], fact: r.RunOpened) -> Run:
 @_on(r.RunOwned)
 def _owned(run: Run, record: Record[Any], fact: r.RunOwned) -> Run:
     """A takeover doubts all that was started, but for what a child run answers, and lifts a halt: whoever resumes has seen its cause."""
-    actions = {
-        i: replace(a, state="doubted", cause="lost", retry_at=0) if a.state == "started" and not a.child else a
-        for i, a in run.actions.items()
-    }
+    actions = {i: _doubted_by_takeover(a, fact.clock.now) for i, a in run.actions.items()}
     life = "running" if run.life == "halted" else run.life
     if run.life == "halted" and run.cause == "guardrail" and run.stage == "answered":  # what was blocked is not given out by a resume
         run = replace(run, stage="ready", end="", answer=-1)
     spent = replace(run.spent, denials=0) if run.life == "halted" else run.spent
     stage = "failed" if run.stage == "asking" else run.stage
     return replace(run, epoch=record.epoch, actions=actions, life=life, cause="", code="", spent=spent, clock=fact.clock, stage=stage)
+
+
+def _doubted_by_takeover(a: Action, now: int) -> Action:
+    """The landing time begins anew on the new owner's clock: nobody knows when the old one sent last."""
+    if a.state not in ("started", "doubted") or a.child:
+        return a
+    lands = a.lands or now + a.landing * 1000
+    return replace(a, lands=lands) if a.state == "doubted" else replace(a, state="doubted", cause="lost", retry_at=0, lands=lands)
 
 
 @_on(r.StopRequested)
@@ -266,6 +284,8 @@ def _turn(run: Run, record: Record[Any], fact: r.TurnStarted) -> Run:
 @_on(r.GuardrailChecked)
 def _checked(run: Run, record: Record[Any], fact: r.GuardrailChecked) -> Run:
     """What a guardrail asked of the model is paid from the run's budget."""
+    if fact.result == "block" and fact.action in run.actions:
+        run = _with(run, str(fact.action), withheld=True)
     if fact.usage is UNSET:
         return run
     spent = replace(run.spent, input=run.spent.input + fact.usage.input, output=run.spent.output + fact.usage.output)
@@ -316,7 +336,10 @@ def _proposed(run: Run, record: Record[Any], fact: r.ActionProposed) -> Run:
         id=fact.action, call=fact.call, tool=fact.tool, kind=fact.kind, safety=fact.safety, effect=fact.effect, by=fact.by, seq=record.seq,
         args=record.body[0].commit if record.body else "", pin=fact.pin or "", parent=fact.parent or "", fault=fact.fault or "",
         repeats=None if fact.repeats is UNSET else fact.repeats,
+        author=replaced.author if fact.replaces and (replaced := run.actions.get(fact.replaces)) else "",
     )  # fmt: skip
+    if fact.by == "tool":  # a call that a tool makes is a call of the run's budget, like one of the model
+        run = replace(run, spent=replace(run.spent, calls=run.spent.calls + 1))
     return replace(run, actions={**run.actions, action.id: action})
 
 
@@ -327,8 +350,8 @@ def _judged(run: Run, record: Record[Any], fact: r.ActionJudged) -> Run:
     if action.state in ("proposed", "judged", "failed"):
         change["state"] = "denied" if fact.verdict == "deny" else "judged"
     if action.request and decision_of(action.request) == "approve":
-        votes = tuple(v.seq for v in action.request.votes)
-        change["granted"] = (*action.granted, Granted(action.request.chain, votes))
+        q, now = action.request, run.clock.now if run.clock else 0
+        change["granted"] = (*action.granted, Granted(q.chain, tuple(v.seq for v in q.votes), q.tier, q.asked, now))
     if fact.verdict == "deny":
         change["retry_at"] = 0
         run = replace(run, denied=(*run.denied[-15:], action.seq), spent=replace(run.spent, denials=run.spent.denials + 1))
@@ -342,8 +365,18 @@ def _started(run: Run, record: Record[Any], fact: r.ActionStarted) -> Run:
     return _with(
         run, fact.action, state="started", attempt=fact.attempt, operation=fact.operation,
         reserves=run.actions[fact.action].reserves or fact.reserves, child=fact.child or "",
-        retry_at=0, absent=False, cause="", clock=run.clock.now if run.clock else 0,
+        retry_at=0, absent=False, cause="", landing=fact.landing, lands=0,
+        clock=run.actions[fact.action].clock or (run.clock.now if run.clock else 0),
     )  # fmt: skip
+
+
+def _move(run: Run, record: Record[Any], action: Action, state: str) -> None:
+    """The table is the law for stored records too: nobody goes on with a run that its rules cannot have made."""
+    if state not in ACTIONS[action.state]:
+        raise ProofError(
+            f"an action that is {action.state} cannot be {state}", code="MDM-0643", where=f"run {record.run} (event {record.seq})",
+            why="the stored run is not one that these rules make",
+        )  # fmt: skip
 
 
 @_on(r.CapabilityChecked)
@@ -354,7 +387,7 @@ def _used(run: Run, record: Record[Any], fact: r.CapabilityChecked) -> Run:
 @_on(r.ActionDoubted)
 def _doubted(run: Run, record: Record[Any], fact: r.ActionDoubted) -> Run:
     action = run.actions[fact.action]
-    run = _retried(run, fact.retry_at is not UNSET)
+    run = _retried(run, fact.retry_at is not UNSET and fact.cause != "unclear")  # to ask again is no attempt
     cause = action.cause if fact.cause == "unclear" and action.cause else fact.cause  # no answer says nothing about why it is in doubt
     return _with(run, fact.action, state="doubted", cause=cause, doubts=action.doubts + 1, retry_at=fact.retry_at or 0)
 
@@ -387,6 +420,7 @@ def _requested(run: Run, record: Record[Any], fact: r.ApprovalRequested) -> Run:
     waiting = Waiting(
         id=fact.request, about=fact.about, chain=fact.chain, digest=fact.digest, card=fact.card, policy=fact.policy, quorum=fact.quorum,
         tier=fact.tier, until=fact.until, expires=fact.expires, seq=again.seq if again else record.seq,
+        asked=again.asked if again else run.clock.now if run.clock else 0,
         votes=tuple(v for v in again.votes if v.seq in fact.carries) if again else (),
     )  # fmt: skip
     return _with(run, fact.action, request=waiting)
@@ -399,7 +433,8 @@ def _voted(run: Run, record: Record[Any], fact: r.Voted) -> Run:
     if request is None:
         return run
     vote = Vote(fact.principal, fact.decision, record.seq, fact.veto)
-    return _with(run, fact.action or "", request=replace(request, votes=(*request.votes, vote)))
+    changes: dict[str, Any] = {"author": fact.principal} if fact.decision == "modify" else {}
+    return _with(run, fact.action or "", request=replace(request, votes=(*request.votes, vote)), **changes)
 
 
 @_on(r.MessageReceived)

@@ -70,6 +70,21 @@ class Ownership:
         self._held.clear()
 
 
+def held_by(ledger: Path, run: str) -> str:
+    """Who drives a run now: what the holder of its lock wrote, or "" when nobody holds it. Asked of the lock, since a pid may be stale."""
+    try:
+        handle = os.open(Path(f"{ledger}.own") / run, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return ""
+    except BlockingIOError:
+        return os.pread(handle, 40, 0).decode("ascii", "replace").strip() or "another process"
+    finally:
+        os.close(handle)
+
+
 _all: weakref.WeakSet[Ownership] = weakref.WeakSet()
 
 

@@ -265,7 +265,7 @@ class SqliteLedger:
             where=f"run {run}",
             found=holder,
             why="a run has one driver at a time; nothing was written",
-            fix="wait until it is given back, or end that process; then claim it again",
+            fix=f"wait until it is given back, or end that process; then mandamus resume {run}",
         )
 
     # -- the connections -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ the ballot. A login is not a vote; a name beside a signature is not a voter.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -23,17 +24,23 @@ from mandamus.proof.trust import Trust
 PAYLOAD_TYPE = "application/vnd.mandamus.ballot+json"
 DOMAIN: Literal["mandamus/approval/v1"] = "mandamus/approval/v1"
 BALLOT_BYTES_MAX = 16 * 1024
+_salt = re.compile("[0-9a-f]{64}").fullmatch
 
 Decision = Literal["approve", "reject", "modify", "halt", "done", "again", "abandon"]
 Reason = Literal["forged", "malformed", "not_an_approver"]
 
 
 class Standing(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An allowance: calls that match `pattern` {tool, args?}, at most `count` and `amount` in all, per `window`, until an instant."""
+    """An allowance: calls that match `pattern` {tool, args?}, at most `count` and `amount` in all, per `window`, until an instant.
+
+    `salt`, 64 hex digits drawn once, keeps the ballot's digest, which records and accounts are named by, from being a digest of `args`
+    that somebody could guess.
+    """
 
     amount: Money | UnsetType = UNSET
     count: int
     pattern: dict[str, Any]
+    salt: str | UnsetType = UNSET
     until: int
     window: Literal["day", "run", "until"]
 
@@ -105,6 +112,10 @@ def _contradiction(ballot: Ballot) -> str:
             return 'a standing ballot has run "log" and names no action and no request'
         if ballot.decision != "approve":
             return "a standing ballot approves; it is taken back by VoteWithdrawn"
+        if standing.pattern.get("args") and standing.salt is UNSET:
+            return "an allowance for certain arguments has a salt"
+        if standing.salt is not UNSET and not _salt(standing.salt):
+            return "a salt is 64 hex digits"
         if not 1 <= standing.count <= INT_MAX or not 0 <= standing.until <= INT_MAX:
             return "count is at least 1, until an instant"
     if (ballot.args is not UNSET) != (ballot.decision == "modify"):

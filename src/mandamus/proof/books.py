@@ -69,6 +69,12 @@ def check(lines: Sequence[bytes], first: int, records: Sequence[AnyRecord]) -> t
     return len(lines), missing
 
 
+def totals(lines: Sequence[bytes], first: int) -> dict[tuple[int, str], int]:
+    """(seq, account) -> reserved + spent after that event."""
+    deltas = [_read(raw, number) for number, raw in enumerate(lines, first)]
+    return {(delta.seq, delta.account): delta.reserved + delta.spent for delta in deltas}
+
+
 def _silent(delta: Delta, record: AnyRecord) -> bool:
     """Accounts that only count versions: the register at genesis, `authority` and those of children."""
     by_genesis = delta.account == REGISTER and record.seq == 0

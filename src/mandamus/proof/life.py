@@ -12,12 +12,13 @@ from typing import Any
 from msgspec import UNSET
 
 from mandamus.core.records import FACTS, LOG, AnyRecord
+from mandamus.core.run import ACTIONS, CLOSED
 
 
 class Life:
-    """What the rules remember of one chain. `actions` maps an action to proposed, started, doubted, unknown or ended."""
+    """What the rules remember of one chain. `actions` maps an action to a state of the table in core/run.py; `final` holds what is over."""
 
-    __slots__ = ("actions", "attempts", "calls", "children", "count", "ended", "sealed")
+    __slots__ = ("actions", "attempts", "calls", "children", "count", "effects", "ended", "final", "sealed")
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -25,6 +26,8 @@ class Life:
         self.attempts: dict[str, int] = {}
         self.calls = False
         self.children: set[str] = set()
+        self.effects: dict[str, str] = {}
+        self.final: set[str] = set()
         self.ended = ""
         self.sealed = False
 
@@ -36,6 +39,18 @@ class Life:
     def unsettled(self) -> tuple[str, ...]:
         """Actions whose outcome nobody knows and nobody has settled."""
         return tuple(action for action, state in self.actions.items() if state == "unknown")
+
+    def move(self, action: str, state: str) -> str:
+        """ "" when the table allows it; the action stands there now."""
+        before = self.actions.get(action)
+        if before is None:
+            return f"action {action[:40]} was never proposed"
+        if state not in ACTIONS[before] or action in self.final:
+            over = f"action {action[:40]} is {before}, it cannot be {state} any more"
+            flying = f"an attempt is still in flight, it cannot be {state}"
+            return over if before in CLOSED else flying if before == "started" else f"what is {before} cannot be {state}"
+        self.actions[action] = state
+        return ""
 
 
 Rule = Callable[[Life, AnyRecord, "AnyRecord | None"], str]
@@ -71,13 +86,16 @@ def _proposed(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
     fact: Any = record.fact
     if fact.action in life.actions:
         return f"action {fact.action[:40]} is proposed twice"
-    life.actions[fact.action] = "proposed"
+    life.actions[fact.action], life.effects[fact.action] = "proposed", fact.effect
     return "" if not life.ended else "an action is proposed after the run ended"
 
 
 def _judged(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    """What is in doubt stays so while it is judged; anything else is judged or denied."""
     fact: Any = record.fact
-    return "" if fact.action in life.actions else f"action {fact.action[:40]} was never proposed"
+    if life.actions.get(fact.action) in ("doubted", "unknown"):
+        return ""
+    return life.move(fact.action, "denied" if fact.verdict == "deny" else "judged")
 
 
 def _started(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
@@ -87,9 +105,13 @@ def _started(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
         return "an intent without the ALLOW of this action and attempt directly before it"
     if life.actions.get(fact.action) == "started" or fact.attempt <= life.attempts.get(fact.action, 0):
         return "this attempt was started before, or an earlier one is still in flight"
+    if life.actions.get(fact.action) == "doubted" and life.effects[fact.action] == "irreversible":
+        return "what cannot be taken back is tried again while nobody knows whether it happened"
+    if what := life.move(fact.action, "started"):
+        return what
     if fact.child is not UNSET:
         life.children.add(fact.action)
-    life.actions[fact.action], life.attempts[fact.action] = "started", fact.attempt
+    life.attempts[fact.action] = fact.attempt
     return "" if not life.ended else "an action starts after the run ended"
 
 
@@ -97,19 +119,21 @@ def _doubted(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
     fact: Any = record.fact
     if life.actions.get(fact.action) not in ("started", "doubted"):
         return "only a started action can be doubted"
-    life.actions[fact.action] = "doubted"
-    return ""
+    return life.move(fact.action, "doubted")
 
 
 def _action_ended(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    """A failure without a time for the next attempt is the last word."""
     fact: Any = record.fact
-    state = life.actions.get(fact.action)
-    if state is None:
-        return f"action {fact.action[:40]} was never proposed"
-    if fact.result == "done" and state not in ("started", "doubted", "unknown"):
+    before = life.actions.get(fact.action)
+    if fact.result == "done" and before in ("proposed", "judged"):
         return "an action that never started is done"
-    life.actions[fact.action] = "unknown" if fact.result == "unknown" and fact.via != "people" else "ended"
-    return ""
+    if fact.result == "cancelled" and before == "doubted" and life.effects[fact.action] == "irreversible":
+        return "nobody knows whether it happened, and it is called cancelled"
+    what = life.move(fact.action, "settled" if fact.result == "unknown" and fact.via == "people" else fact.result)
+    if not what and fact.result == "failed" and fact.retry_at is UNSET:
+        life.final.add(fact.action)
+    return what
 
 
 def _run_ended(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
@@ -169,6 +193,7 @@ RUN_RULES: dict[str, Rule] = {
     "RunRefused": _only_log,
     "PolicyChanged": _only_log,
     "KeyChanged": _only_log,
+    "VoteWithdrawn": _only_log,
 }
 _IN_LOG: dict[str, Rule | None] = {
     "LogOpened": _opens,

@@ -26,11 +26,15 @@ SAY_TYPE = "application/vnd.mandamus.message+json"
 
 
 class Vote(Struct, frozen=True, forbid_unknown_fields=True, tag="vote", tag_field="kind"):
-    """`envelope` is the DSSE of a ballot, as text; `card` is what the voter saw, votes included; `statement` widens authority."""
+    """`envelope` is the DSSE of a ballot, as text; `card` is what the voter saw, votes included; `statement` widens authority.
+
+    `nonce` makes a vote that is sent again, after a refusal, another message; it means nothing else.
+    """
 
     envelope: str
     card: dict[str, Any] | UnsetType = UNSET
     args: dict[str, Any] | UnsetType = UNSET
+    nonce: str | UnsetType = UNSET
     secret: str | UnsetType = UNSET
     statement: str | UnsetType = UNSET
 

@@ -14,7 +14,8 @@ from mandamus.core.digests import manifest_digest, operation_id, ownership, poli
 from mandamus.core.records import LOG, ActionJudged, ActionProposed, ActionStarted, AnyRecord, RunOpened, RunOwned, RunSealed
 from mandamus.core.run import fold, state_digest
 from mandamus.errors import Misuse, ProofError
-from mandamus.proof import authority, books, bundle, chain, dsse, shown, views
+from mandamus.proof import authority, books, bundle, chain, dsse, shown, spoken, views
+from mandamus.proof.chains import Chains
 from mandamus.proof.keys import VKey, parse_vkey, unb64
 from mandamus.proof.keys import verify as signed_by
 from mandamus.proof.report import Broken, Claim, Finding, Report, State, exit_code, verdict
@@ -66,7 +67,7 @@ class Case:
             self._policies, self._manifest, self._keys, self._views, self._sections,
         ]  # fmt: skip
         if ground:
-            self._all(rest, go_on=True)
+            self._all([*rest, *([self._mail] if spoken.any_of(self.run.records) else [])], go_on=True)
         codes = {claim.exit_code for claim in self.claims}
         code = exit_code(codes)
         said = getattr(self, "said", None)
@@ -273,9 +274,12 @@ class Case:
         return Claim("operations", "proven", f"{count} intents, each with the operation id of its call")
 
     def _votes(self) -> Claim:
-        tally = Votes(self.run.records, self.log.records, self.trust, self.authority, self._shown).check()
+        chains = Chains(self._sources())
+        totals = books.totals(self.box.sections["account"], self.box.first["account"])
+        tally = Votes(self.run.records, self.log.records, self.trust, self.authority, self._shown, chains, totals).check()
         if tally.hidden:
-            return Claim("votes", "not in this bundle", f"{tally.votes} votes checked; not shown: {', '.join(tally.hidden[:5])}", 3)
+            hidden = ", ".join(list(dict.fromkeys(tally.hidden))[:5])
+            return Claim("votes", "not in this bundle", f"{tally.votes} votes checked; not shown: {hidden}", 3)
         if not tally.votes:
             return Claim("votes", "proven", "no intent of this run rests on a vote")
         return Claim(
@@ -283,6 +287,17 @@ class Case:
             "proven",
             f"{tally.votes} signed votes for {tally.intents} intents: distinct approvers, this action, in time, quorum reached",
         )
+
+    def _mail(self) -> Claim:
+        """Only where there is a stop or a message."""
+        heard = spoken.check(self.run.records, self.trust, self._shown)
+        told = f"{heard.stops} stops and {heard.messages} messages, each signed by who is named"
+        if heard.unknown:
+            who = ", ".join(heard.unknown[:5])
+            return Claim("mail", "cannot check now", f"{told}; the trust file holds no key (`frontend NAME VKEY`) for {who}", 5)
+        if heard.hidden:
+            return Claim("mail", "not in this bundle", f"{told}; not shown: {', '.join(heard.hidden[:5])}", 3)
+        return Claim("mail", "proven", told)
 
     def _accounts(self) -> Claim:
         count, missing = books.check(self.box.sections["account"], self.box.first["account"], self.run.records)
@@ -359,6 +374,15 @@ class Case:
                 what = f"section {section.name} (lines {first} to {first + section.count - 1}) is not the one that was signed"
                 raise Broken(Finding(what, code="MDM-0645", line=first, expected=section.digest, found=found))
         return Claim("sections", "proven", "every section has the digest that was signed")
+
+    def _sources(self) -> dict[str, dict[str, Any]]:
+        """Sources of policies that have the digest they stand under; what else is there, `_policies` names."""
+        out: dict[str, dict[str, Any]] = {}
+        for number, raw in enumerate(self.box.sections["policy"], self.box.first["policy"]):
+            value = _object(raw, {"digest", "source"}, number)
+            if type(value["source"]) is dict and policy_digest(value["source"]) == value["digest"]:
+                out[value["digest"]] = value["source"]
+        return out
 
     # -- help ------------------------------------------------------------------------------------------------------------------
     def _shown(self, record: AnyRecord, part: str) -> shown.Line | None:

@@ -1,18 +1,21 @@
-"""Every vote that an intent lists: signed by a trusted key of an approver, for exactly this action, in time, by enough different people.
+"""Every vote of a run: signed by a trusted key of somebody whom the rules ask, for exactly this action, in time; and by enough people.
 
-The rule a newcomer would break: a `Voted` record proves nothing by itself. Its ballot is opened from the payload, verified against the
-trust file, and compared with the request that it answers; two keys of one person are one voter.
+The rule a newcomer would break: a `Voted` record proves nothing by itself, whether an intent lists it or not: a rejection, a halt and a
+modification move a run too. Its ballot is opened from the payload, verified against the trust file, and compared with the request
+that it answers; two keys of one person are one voter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET, Struct
 
 from mandamus.core.canonical import canon
+from mandamus.core.clock import Clock
 from mandamus.core.digests import action_digest
+from mandamus.core.facts import Tier
 from mandamus.core.payload import card_digest
 from mandamus.core.records import (
     ActionEnded,
@@ -22,21 +25,25 @@ from mandamus.core.records import (
     AnyRecord,
     ApprovalRequested,
     LogOpened,
+    Reserve,
     RunOpened,
     Voted,
     VoteWithdrawn,
 )
+from mandamus.proof import allowance
 from mandamus.proof import authority as authorities
 from mandamus.proof import ballot as ballots
+from mandamus.proof.allowance import ACCOUNTS as STANDING
 from mandamus.proof.authority import Authority
+from mandamus.proof.chains import Chains, holds, may_decide, may_vote
+from mandamus.proof.keys import VKey
 from mandamus.proof.report import Broken, Finding
 from mandamus.proof.shown import Line
 from mandamus.proof.trust import Trust
 
-STANDING = "standing/"  # accounts of an allowance: standing/<digest of its ballot>/...
 OUTCOME = "outcome.unknown"  # the rule by which people are asked what became of an action
-STARTS = ("approve", "again")
 SETTLES = {"done": "done", "unknown": "abandon"}  # result of an outcome that people gave -> what they voted
+Totals = Mapping[tuple[int, str], int]  # (seq, account) -> reserved + spent after it
 
 
 class Tally(Struct):
@@ -46,6 +53,14 @@ class Tally(Struct):
     votes: int = 0
     allowances: int = 0
     hidden: list[str] = []
+
+
+class Opened(Struct, frozen=True):
+    """A ballot that was verified, and who signed it with which key."""
+
+    principal: str
+    ballot: ballots.Ballot
+    key: VKey
 
 
 class Votes:
@@ -58,18 +73,26 @@ class Votes:
         trust: Trust,
         authority: Authority,
         line: Callable[[AnyRecord, str], Line | None],
+        chains: Chains,
+        totals: Totals,
     ) -> None:
         self.records, self.trust, self.authority, self.line = records, trust, authority, line
+        self.chains, self.totals = chains, totals
         opened = records[0].fact
         assert isinstance(opened, RunOpened)
         begun = log[0].fact if log else None
         self.opening = begun if isinstance(begun, LogOpened) else None
-        self.origin, self.run = opened.origin, records[0].run
+        self.origin, self.run, self.clock = opened.origin, records[0].run, opened.clock
+        self.requester = "" if opened.user is UNSET else opened.user.principal
         self.tally = Tally()
         self.proposed: dict[str, AnyRecord] = {}
         self.judged: dict[str, ActionJudged] = {}
         self.asked: dict[str, dict[str, tuple[int, str]]] = {}  # action -> chain -> (quorum, policy)
-        self.served: set[str] = set()
+        self.served: dict[str, list[str]] = {}  # action -> the allowances that its first attempt was charged to
+        self.opened: dict[int, Opened] = {}  # seq of a vote -> its ballot
+        self.modified: dict[str, AnyRecord] = {}
+        self.authors: dict[str, str] = {}  # action -> who wrote its arguments anew
+        self.unknown: dict[str, int] = {}
         self.requests: dict[str, AnyRecord] = {}
         self.withdrawn: set[str] = set()
         self.now = 0
@@ -82,14 +105,18 @@ class Votes:
             elif isinstance(fact, ActionEnded) and fact.via == "people" and fact.action in self.judged:
                 self._settled(record, fact)
             self._note(record, fact)
+            if isinstance(fact, Voted):
+                self._cast(record, fact)
         return self.tally
 
     def _note(self, record: AnyRecord, fact: Any) -> None:
         clock = getattr(fact, "clock", None)
-        if clock is not None:
-            self.now = max(self.now, clock.now)
+        if isinstance(clock, Clock):
+            self.clock, self.now = clock, max(self.now, clock.now)
         if isinstance(fact, ActionProposed):
-            self.proposed[fact.action] = record
+            self._proposed(record, fact)
+        elif isinstance(fact, ActionEnded) and fact.result == "unknown" and fact.via != "people":
+            self.unknown[fact.action] = record.seq
         elif isinstance(fact, ActionJudged):
             self.judged[fact.action] = fact
             if OUTCOME not in fact.determining:  # those asks are about what happened, not about a start
@@ -108,15 +135,43 @@ class Votes:
         if fact.digest not in self._digests(proposal, fact):
             raise self._broken(record, "its digest is not the action's", expected=self._digests(proposal, fact)[0], found=fact.digest)
         earlier = self.requests.get(fact.request)
-        if earlier is not None and not _same_request(earlier.fact, fact):
+        self._tier_in_turn(record, fact, None if earlier is None else earlier.fact)
+        self._enough(record, fact, self.clock.now if earlier is None else earlier.fact.until)  # type: ignore[attr-defined]
+        self._card(record, fact, proposal)
+        self.requests[fact.request] = record
+
+    def _tier_in_turn(self, record: AnyRecord, fact: ApprovalRequested, earlier: Any) -> None:
+        """The first tier opens a request; each later one follows the tier before it, when that one's time was over."""
+        if earlier is None:
+            if fact.tier:
+                raise self._broken(record, "no earlier tier led to this one", "tier 0", f"tier {fact.tier}")
+            return
+        if not _same_request(earlier, fact):
             raise self._broken(record, "a later tier changes what was asked")
+        if self.clock.now < earlier.until:
+            raise self._broken(record, "the tier before it was not over", str(earlier.until), str(self.clock.now))
+
+    def _enough(self, record: AnyRecord, fact: ApprovalRequested, begins: int) -> None:
+        """As many people, and as much time for them, as the rules say."""
         asked = 1
         if fact.tier == 0 and fact.about == "start":
             asked = max(1, self.asked.get(fact.action, {}).get(fact.chain, (1, ""))[0])
+        chain = self.chains.of(fact.policy, fact.chain)
+        if chain is None:
+            self.tally.hidden.append(f"rules of chain {fact.chain}")
+        elif fact.tier >= len(chain.tiers):
+            raise self._broken(record, "its chain has no such tier", f"{len(chain.tiers)} tiers", f"tier {fact.tier}")
+        else:
+            tier = chain.tiers[fact.tier]
+            asked = max(asked, tier.quorum)
+            if fact.until < begins + tier.deadline_ms * 1000:
+                raise self._broken(record, "its tier ends before its time", str(begins + tier.deadline_ms * 1000), str(fact.until))
         if fact.quorum < asked:
             raise self._broken(record, "it asks fewer people than policy demanded", expected=str(asked), found=str(fact.quorum))
-        self._card(record, fact, proposal)
-        self.requests[fact.request] = record
+
+    def _tier(self, request: ApprovalRequested) -> Tier | None:
+        chain = self.chains.of(request.policy, request.chain)
+        return None if chain is None else chain.tiers[request.tier]
 
     def _digests(self, proposal: AnyRecord, fact: ApprovalRequested) -> list[str]:
         """With the expiry and without: whichever the writer bound, the ballot names the expiry again."""
@@ -135,36 +190,118 @@ class Votes:
                 return  # a later tier repeats the request without its card
             self.tally.hidden.append(f"card of event {record.seq}")
             return
-        found = card_digest(args.secret, card.value) if type(card.value) is dict else ""
-        if found != fact.card:
-            raise self._broken(record, "its card is not the one that was shown and signed", expected=fact.card, found=found)
+        self._same_card(record, card, args, fact.card)
 
-    # -- the votes -----------------------------------------------------------------------------------------------------------
+    def _same_card(self, record: AnyRecord, card: Line, args: Line, signed: str) -> None:
+        found = card_digest(args.secret, card.value) if type(card.value) is dict else ""
+        if found != signed:
+            raise self._broken(record, "its card is not the one that was shown and signed", expected=signed, found=found)
+
+    # -- each vote, whatever became of it ------------------------------------------------------------------------------------
+    def _cast(self, record: AnyRecord, fact: Voted) -> None:
+        """Somebody whom the chain asks has signed exactly this, in time."""
+        request = self._request(record, str(fact.request))
+        if fact.action != request.action or fact.scope != "once":
+            raise self._broken(record, "it is for another action than its request")
+        if fact.clock.now >= request.expires:
+            raise self._broken(record, "its request had expired", code="MDM-0655")
+        self._allowed_to(record, fact, request)
+        self._card_beside(record, request)
+        line = self.line(record, "ballot")
+        if line is None:
+            self.tally.hidden.append(f"ballot of event {record.seq}")
+        else:
+            judged = self.judged.get(request.action)
+            opened = self._signed(record, fact, line, judged.authority if judged else 0)
+            if why := _unlike(opened.ballot, fact, request, self.origin, self.run):
+                raise self._broken(record, f"the signed ballot names another {why}", code="MDM-0653")
+            self.opened[record.seq] = opened
+            self.tally.votes += 1
+        if fact.decision == "modify":
+            self.modified[request.action] = record
+
+    def _allowed_to(self, record: AnyRecord, fact: Voted, request: ApprovalRequested) -> None:
+        tier = self._tier(request)
+        if tier is None:
+            return  # said already: the rules of the chain are not shown
+        if not may_vote(tier, fact.principal, self.trust):
+            raise self._broken(
+                record, "it was cast by somebody whom the chain does not ask", ", ".join(tier.of), fact.principal, "MDM-0652"
+            )
+        if fact.veto and not holds(tier.veto, fact.principal, self.trust):
+            raise self._broken(record, "it is called a veto of somebody who has none", ", ".join(tier.veto), fact.principal, "MDM-0652")
+        own = {"requester": self.requester, "author": self.authors.get(request.action, "")}
+        if any(own[duty] == fact.principal for duty in tier.sod):
+            raise self._broken(record, "it was cast by the person whose own request it is", "another person", fact.principal, "MDM-0652")
+
+    def _card_beside(self, record: AnyRecord, request: ApprovalRequested) -> None:
+        if all(part.part != "card" for part in record.body or ()):
+            return
+        card, args = self.line(record, "card"), self.line(self.proposed[request.action], "args")
+        if card is None or args is None:
+            self.tally.hidden.append(f"card of event {record.seq}")
+            return
+        self._same_card(record, card, args, request.card)
+
+    def _proposed(self, record: AnyRecord, fact: ActionProposed) -> None:
+        """What people write is what one of them signed: the commitment of the new arguments stands in the ballot."""
+        self.proposed[fact.action] = record
+        if fact.by != "person":
+            return
+        voted = self.modified.pop(str(fact.replaces), None)
+        if voted is None:
+            raise self._broken(record, "people wrote it, but nobody voted for it")
+        vote: Any = voted.fact
+        self.authors[fact.action] = vote.principal
+        opened = self.opened.get(voted.seq)
+        found = record.body[0].commit if record.body else ""
+        if opened is not None and opened.ballot.args != found:
+            raise self._broken(record, "its arguments are not those that were signed", str(opened.ballot.args), found)
+
+    # -- what rests on votes -------------------------------------------------------------------------------------------------
     def _started(self, record: AnyRecord, fact: ActionStarted) -> None:
         votes = []
         for seq in fact.votes:
             voted = self.records[seq] if 0 <= seq < record.seq else None
             if voted is None or not isinstance(voted.fact, Voted):
                 raise self._broken(record, f"it lists event {seq} as a vote, which is none before it")
-            votes += [voted] if voted.fact.decision in STARTS else []
+            votes += [voted] if voted.fact.decision == "approve" else []
         self._quorum(record, fact.action, votes)
-        accounts = {reserve.account for reserve in fact.reserves if reserve.account.startswith(STANDING)}
-        for name in sorted({account.split("/")[1] for account in accounts}):
-            self._allowance(record, fact, name)
-        self.served |= {fact.action} if accounts else set()
+        reserves = [reserve for reserve in fact.reserves if reserve.account.startswith(STANDING)]
+        names = sorted({reserve.account.split("/")[1] for reserve in reserves})
+        for name in names:
+            self._allowance(record, fact, name, [x for x in reserves if x.account.split("/")[1] == name])
+        if names:
+            self.served[fact.action] = names
         self._asks_met(record, fact, votes)
-        self.tally.intents += bool(fact.votes or accounts)
+        self._again(record, fact.action)
+        self.tally.intents += bool(fact.votes or names)
 
     def _asks_met(self, record: AnyRecord, fact: ActionStarted, votes: Sequence[AnyRecord]) -> None:
         """Whoever was asked under the policy that allowed it has answered, unless an allowance (of this or an earlier attempt) serves."""
         policy = self._judged(fact).bundle
         asked = {chain for chain, (_, bundle) in self.asked.get(fact.action, {}).items() if bundle == policy}
-        answered = {self._request(record, str(voted.fact.request)).chain for voted in votes if isinstance(voted.fact, Voted)}
-        missing = sorted(asked - answered)
+        requests = [self._request(record, str(voted.fact.request)) for voted in votes if isinstance(voted.fact, Voted)]
+        missing = sorted(asked - {request.chain for request in requests if request.about == "start"})
         if missing and fact.action not in self.served:
             raise self._broken(
                 record, "policy asked people, and the intent rests on no vote of theirs", f"chain {missing[0]}", "", "MDM-0654"
             )
+        for name in self.served[fact.action] if missing else ():
+            self._in_force(record, name, self._judged(fact).authority)
+
+    def _again(self, record: AnyRecord, action: str) -> None:
+        """What nobody knew the outcome of is tried again only when enough people said so, after that became known."""
+        since = self.unknown.pop(action, None)
+        if since is None:
+            return
+        asked: list[Any] = [r.fact for r in self.requests.values() if r.seq > since and _asks_outcome(r.fact, action)]
+        for request in asked:
+            voters = {r.fact.principal for r in self.records[since : record.seq] if _says(r.fact, request.request, "again")}  # type: ignore[attr-defined]
+            tier = self._tier(request)
+            if len({v for v in voters if tier is None or may_decide(tier, v, self.trust)}) >= request.quorum:
+                return
+        raise self._broken(record, "nobody knew its outcome, and people did not say to try again", code="MDM-0654")
 
     def _settled(self, record: AnyRecord, fact: ActionEnded) -> None:
         """An outcome that people gave rests on their votes about it, under the newest request."""
@@ -186,11 +323,20 @@ class Votes:
             self._counted(record, action, voted, people)
         for name, voters in people.items():
             request = self._request(record, name)
+            self._unopposed(record, request)
             if len(voters) < request.quorum:
                 what = "too few different people approved"
                 raise self._broken(
                     record, what, expected=f"{request.quorum} of chain {request.chain}", found=str(len(voters)), code="MDM-0654"
                 )
+
+    def _unopposed(self, record: AnyRecord, request: ApprovalRequested) -> None:
+        """One rejection by somebody whom the tier asks decides, whoever approved."""
+        tier = self._tier(request)
+        for other in self.records[: record.seq]:
+            vote: Any = other.fact
+            if _says(vote, request.request, "reject") and (tier is None or may_vote(tier, vote.principal, self.trust)):
+                raise self._broken(record, f"it had been rejected at event {other.seq}", code="MDM-0654")
 
     def _counted(self, record: AnyRecord, action: str, voted: AnyRecord, people: dict[str, set[str]]) -> None:
         vote: Any = voted.fact
@@ -199,17 +345,12 @@ class Votes:
         request = self._request(voted, vote.request)
         people.setdefault(vote.request, set())
         self._fresh(record, action, voted, vote, request)
-        line = self.line(voted, "ballot")
-        if line is None:
-            self.tally.hidden.append(f"ballot of event {voted.seq}")
+        opened = self.opened.get(voted.seq)
+        if opened is not None and self.authority.was_revoked(opened.key, self.judged[action].authority):
+            raise self._broken(voted, "the key that signed its ballot had been revoked", code="MDM-0656")
+        tier = self._tier(request)
+        if tier is None or may_decide(tier, vote.principal, self.trust):
             people[vote.request].add(vote.principal)
-            return
-        principal, ballot = self._signed(voted, vote, line, self.judged[action].authority)
-        why = _unlike(ballot, vote, request, self.origin, self.run)
-        if why:
-            raise self._broken(voted, f"the signed ballot names another {why}", code="MDM-0653")
-        people[vote.request].add(principal)
-        self.tally.votes += 1
 
     def _fresh(self, record: AnyRecord, action: str, voted: AnyRecord, vote: Voted, request: ApprovalRequested) -> None:
         judged = self.judged[action]  # the chain's rules: an intent stands behind its judgement
@@ -222,7 +363,7 @@ class Votes:
         if vote.ballot in self.withdrawn:
             raise self._broken(record, f"the vote of event {voted.seq} was withdrawn", code="MDM-0655")
 
-    def _signed(self, voted: AnyRecord, vote: Voted, line: Line, version: int) -> tuple[str, ballots.Ballot]:
+    def _signed(self, voted: AnyRecord, vote: Voted, line: Line, version: int) -> Opened:
         """The ballot of a vote, by an approver's key that was in force at `version`."""
         envelope = envelope_of(line.value)
         admins = authorities.admins(self.opening, self.trust) if self.opening else []
@@ -238,35 +379,55 @@ class Votes:
             raise self._broken(voted, "its ballot is another one", vote.ballot, ballots.ballot_digest(ballot), "MDM-0652", line.number)
         if self.authority.was_revoked(key, version):
             raise self._broken(voted, "the key that signed its ballot had been revoked", code="MDM-0656", line=line.number)
-        return principal, ballot
+        return Opened(principal, ballot, key)
 
-    def _allowance(self, record: AnyRecord, fact: ActionStarted, name: str) -> None:
-        """A standing vote of chain `log`, in force at the version of the judgement, under the same policy."""
-        version = self._judged(fact).authority
+    def _in_force(self, record: AnyRecord, name: str, version: int) -> AnyRecord:
         granted = self.authority.granted.get(name)
         if granted is None or granted[0] > version or self.authority.withdrawn.get(name, version + 1) <= version:
             raise self._broken(record, "it rests on an allowance that was not in force", code="MDM-0655")
-        voted = granted[1]
-        vote: Any = voted.fact
-        line = self.line(voted, "ballot")
-        if line is None:
+        return granted[1]
+
+    def _allowance(self, record: AnyRecord, fact: ActionStarted, name: str, reserves: Sequence[Reserve]) -> None:
+        """A standing vote of chain `log`, in force at the version of the judgement, under the same policy, for this call, not used up."""
+        version = self._judged(fact).authority
+        voted = self._in_force(record, name, version)
+        line, args = self.line(voted, "ballot"), self.line(self.proposed[fact.action], "args")
+        if line is None or args is None:
             self.tally.hidden.append(f"allowance of log event {voted.seq}")
             return
-        _, ballot = self._signed(voted, vote, line, version)
+        ballot = self._signed(voted, voted.fact, line, version).ballot  # type: ignore[arg-type]
         standing = ballot.standing
         if standing is None or ballot.origin != self.origin or self.now >= min(standing.until, ballot.expires):
             raise self._broken(record, "its allowance is over or of another log", code="MDM-0655")
-        if ballot.policy != self._judged(fact).bundle or standing.pattern.get("tool") != self._tool(fact):
+        if ballot.policy != self._judged(fact).bundle:
             raise self._broken(record, "its allowance is for another tool or policy", code="MDM-0653")
+        call: Any = self.proposed[fact.action].fact
+        if why := allowance.why_not(standing, call, args.value):
+            raise self._broken(record, why, code="MDM-0653")
+        self._charge(record, reserves, allowance.limits(name, standing, self.run, self.clock.local().date), standing, args.value)
         self.tally.votes += 1
         self.tally.allowances += 1
 
+    def _charge(
+        self, record: AnyRecord, reserves: Sequence[Reserve], limits: Mapping[str, int], standing: ballots.Standing, args: dict[str, Any]
+    ) -> None:
+        """Exactly what the ballot says one call costs, and never more in all than it grants."""
+        accounts = sorted(reserve.account for reserve in reserves)
+        if accounts != sorted(limits):
+            raise self._broken(
+                record, "its allowance is charged to other accounts", ", ".join(sorted(limits)), ", ".join(accounts), "MDM-0657"
+            )
+        for reserve in reserves:
+            if not allowance.charged(reserve, standing, args):
+                raise self._broken(
+                    record, "its allowance is charged another amount than the call's", found=str(reserve.amount), code="MDM-0657"
+                )
+            used = self.totals.get((record.seq, reserve.account), reserve.amount)
+            if used > limits[reserve.account]:
+                raise self._broken(record, "its allowance is used up", str(limits[reserve.account]), str(used), "MDM-0655")
+
     def _judged(self, fact: ActionStarted) -> ActionJudged:
         return self.judged[fact.action]
-
-    def _tool(self, fact: ActionStarted) -> str:
-        proposal: Any = self.proposed[fact.action].fact
-        return str(proposal.tool)
 
     def _request(self, at: AnyRecord, request: str) -> ApprovalRequested:
         record = self.requests.get(request)
@@ -296,7 +457,7 @@ def _asks_outcome(fact: Any, action: str) -> bool:
 
 def _same_request(earlier: Any, later: ApprovalRequested) -> bool:
     names = ("about", "action", "card", "chain", "digest", "expires", "policy")
-    return all(getattr(earlier, name) == getattr(later, name) for name in names) and later.tier > earlier.tier
+    return all(getattr(earlier, name) == getattr(later, name) for name in names) and later.tier == earlier.tier + 1
 
 
 def _unlike(ballot: ballots.Ballot, vote: Voted, request: ApprovalRequested, origin: str, run: str) -> str:

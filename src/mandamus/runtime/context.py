@@ -104,6 +104,8 @@ class Ctx:
         self._s._tell()
         await future
         action = self._s.run.actions[id]
+        if action.withheld:
+            raise Refused(f"{proposal.tool}: a guardrail withheld its result", code="MDM-0320")
         if action.state == "done":
             return await self._s.value(action.out, "output") if action.out >= 0 else None
         raise Refused(f"{proposal.tool}: {action.state} ({action.code or action.verdict})", code="MDM-0320")

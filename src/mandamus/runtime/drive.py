@@ -84,6 +84,7 @@ async def _halt(s: Session, fault: ProofError | EngineFault) -> None:
     if isinstance(fault, Unavailable) or s.run.life != "running":
         return
     code = "proof" if isinstance(fault, ProofError) else "engine_fault"
+    await s.unstart()
     s.record([Draft(RunHalted(cause="engine", code=code), s.run.turn)])
     await s.save()
 
@@ -98,11 +99,27 @@ async def _take_next(s: Session) -> bool:
     rang = await s.listen()
     if s.inbox:
         await _hear(s)
-    while s.landed:
-        await _take(s, s.flying.pop(s.landed.pop(0)).result())
+    await _land(s)
     if not rang:
         await mail.look(s)
     return True
+
+
+async def _land(s: Session) -> None:
+    """Take all that landed. What one of them raises ends the drive, but only when the others' outcomes are known."""
+    fault: Exception | None = None
+    while s.landed:
+        task = s.flying.pop(s.landed.pop(0))
+        try:
+            given = task.result()
+        except Exception as error:
+            fault = fault or error
+            continue
+        await _take(s, given)
+    if fault is not None:
+        await s.unstart()
+        await s.save()
+        raise fault
 
 
 async def _take(s: Session, given: Input) -> bool:
@@ -125,7 +142,8 @@ async def _hear(s: Session) -> None:
 
 async def _wait(s: Session) -> bool:
     """Nothing is in flight. Wait for a time that is near; what is far belongs to whoever is woken then."""
-    at, _ = wakes(s.run, s.due())
+    due = [x for x in s.due() if x not in s.parked]  # a child that waits is looked at again by the next owner
+    at, _ = wakes(s.run, due)
     if at is None:
         return False
     now = s.env.time.now()
@@ -135,7 +153,7 @@ async def _wait(s: Session) -> bool:
         if not await s.save():
             return True
         await s.env.time.sleep_until(at)
-    if any(x.not_before <= s.env.time.now() for x in s.due()):
+    if any(x.not_before <= s.env.time.now() for x in due):
         return True
     s.take(mail.time_passed(s))
     return True

@@ -78,6 +78,7 @@ class Env:
     leaving: bool = False  # a person asked this process to go: nothing new is started
     log: Any = None
     home: Any = None
+    lingering: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # runs whose lock a tool's thread still holds
     salts: Iterator[bytes] = field(init=False)
 
     def __post_init__(self) -> None:

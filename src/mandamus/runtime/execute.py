@@ -1,13 +1,13 @@
 """Execute one attempt, or ask the other side about it. What a tool raises is doubt, unless it says `NotDone` (DURABILITY, section 5).
 
 Tools run in this process until the sandbox exists; genesis says so. Async tools run in the loop, sync ones in a bounded set of
-threads; a thread that outlives its deadline is doubted and its late result discarded.
+threads; a thread that outlives its deadline is doubted and its late result discarded. The rule a newcomer would break: "absent" is
+no proof while an earlier send can still land; until then the answer is "ask again".
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextvars
 import functools
 import os
@@ -22,13 +22,12 @@ from mandamus.core.data import name_of
 from mandamus.core.records import Reserve
 from mandamus.core.run import Action
 from mandamus.errors import NotDone
-from mandamus.runtime import guard, handoff
+from mandamus.runtime import guard, handoff, threads
 from mandamus.runtime.context import Ctx
 from mandamus.runtime.session import Session
 from mandamus.tool import Absent, Found, Tool, Unclear
 
-_threads = concurrent.futures.ThreadPoolExecutor(max_workers=16, thread_name_prefix="tool")
-_alive: set[str] = set()  # operation ids whose thread has not ended, whoever still waits for it
+_workers = threads.Workers()
 BACKOFF_CAP_MS = 60_000
 READABLE_MAX = 256 * 1024
 
@@ -42,14 +41,17 @@ async def perform(s: Session, effect: e.Execute) -> e.Input:
         return await handoff.perform(s, action, tool, plain, effect)
     ctx = Ctx(s, action, values)
     try:
-        async with asyncio.timeout(tool.spec.timeout_ms / 1000):
-            value = await _call(tool, ctx, values)
+        with threads.call(s.run.id, action.operation):
+            async with asyncio.timeout(tool.spec.timeout_ms / 1000):
+                value = await _call(tool, ctx, values)
     except NotDone as told:
         return _not_done(s, action, tool, str(told))
     except TimeoutError:
         return _doubt(s, action, tool, "timeout")
-    except asyncio.CancelledError:
-        raise
+    except asyncio.CancelledError as error:
+        if _asked_to_go():
+            raise
+        return _raised(s, action, tool, error)
     except Exception as error:
         return _raised(s, action, tool, error)
     return await _done(s, action, tool, value)
@@ -61,11 +63,13 @@ async def _call(tool: Tool, ctx: Ctx, values: Any) -> Any:
     if tool.is_async:
         return await tool.fn(*given, **kwargs)
     context = contextvars.copy_context()
-    call = functools.partial(context.run, functools.partial(tool.fn, *given, **kwargs))
-    work = _threads.submit(call)
-    _alive.add(ctx.operation_id)
-    work.add_done_callback(lambda _: _alive.discard(ctx.operation_id))
-    return await asyncio.wrap_future(work)
+    return await asyncio.wrap_future(_workers.submit(functools.partial(context.run, functools.partial(tool.fn, *given, **kwargs))))
+
+
+def _asked_to_go() -> bool:
+    """Whether this task itself was cancelled. Else a CancelledError is only one more thing that a tool raised."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _done(s: Session, action: Action, tool: Tool, value: Any) -> e.Outcome:
@@ -112,16 +116,18 @@ def _not_done(s: Session, action: Action, tool: Tool, reason: str) -> e.Outcome:
     )  # fmt: skip
 
 
-def _raised(s: Session, action: Action, tool: Tool, error: Exception) -> e.Outcome:
-    """Doubt. The kind and the place of the error are kept; its text may hold a secret, so only the person who watches sees it."""
-    s.env.warn(f"tool {tool.name!r} raised {type(error).__name__}: {error}")
+def _raised(s: Session, action: Action, tool: Tool, error: BaseException) -> e.Outcome:
+    """Doubt. The kind and the place of the error are kept; its text may hold a secret and is shown to nobody who did not ask for it."""
     frame = traceback.extract_tb(error.__traceback__)[-1:]
     where = f"{os.path.basename(frame[0].filename)}:{frame[0].lineno} {frame[0].name}" if frame else ""
+    text = f": {error}" if os.environ.get("MANDAMUS_SHOW_ERRORS") else f" at {where} (MANDAMUS_SHOW_ERRORS=1 shows its text, which may hold a secret)"
+    s.env.warn(f"tool {tool.name!r} raised {type(error).__name__}{text}")
     return msgspec.structs.replace(_doubt(s, action, tool, "fault"), value={"type": type(error).__name__, "where": where}, data=name_of(tool.spec.data))
 
 
 def _doubt(s: Session, action: Action, tool: Tool, cause: Any) -> e.Outcome:
     again = action.attempt < tool.spec.retry.attempts or action.effect == "reconcilable"
+    s.doubts[action.id] = s.env.time.now()
     return e.Outcome(
         action=action.id, attempt=action.attempt, kind="doubt", cause=cause, retry_at=_later(s, tool, action.attempt) if again else None
     )
@@ -132,7 +138,7 @@ def _later(s: Session, tool: Tool, n: int) -> int:
 
 
 async def reconcile(s: Session, effect: e.Reconcile) -> e.Outcome:
-    """Found → done. Absent counts only because the run's lock is ours: the old owner and its tools are dead, or the attempt is ours and over."""
+    """Found → done. Absent counts only when the attempt can no longer land; before that it is no answer, and is asked again then."""
     action = s.run.actions[effect.action]
     tool = s.bound.tools[action.tool]
     try:
@@ -140,34 +146,39 @@ async def reconcile(s: Session, effect: e.Reconcile) -> e.Outcome:
             if tool.spec.forbids:
                 await tool.reconcile.forbid(action.operation)
             finding = await tool.reconcile.find(action.operation)
-    except asyncio.CancelledError:
-        raise
+    except asyncio.CancelledError as error:
+        if _asked_to_go():
+            raise
+        finding = Unclear(type(error).__name__)
     except Exception as error:
         finding = Unclear(type(error).__name__)
+    later = _later(s, tool, action.doubts)
     match finding:
         case Found(outcome=outcome):
             done = await _done(s, action, tool, outcome)
             return msgspec.structs.replace(done, via="reconciled")
-        case Absent() if _cannot_land(s, action, tool):
+        case Absent() if _quiet(s, action, tool) and (lands := _lands(s, action, tool)) > s.env.time.now():
+            later = lands
+        case Absent() if _quiet(s, action, tool):
             again = action.cause == "lost" or action.attempt < tool.spec.retry.attempts
             return e.Outcome(
-                action=action.id, attempt=action.attempt, kind="absent", via="reconciled", code="absent", retry_at=s.env.time.now() if again else None
+                action=action.id, attempt=action.attempt, kind="absent", via="reconciled", code="absent",
+                retry_at=s.env.time.now() if again else None,
             )
-    return e.Outcome(
-        action=action.id, attempt=action.attempt, kind="unclear", via="reconciled", retry_at=_later(s, tool, action.doubts)
-    )
+    return e.Outcome(action=action.id, attempt=action.attempt, kind="unclear", via="reconciled", retry_at=later)
 
 
-def _cannot_land(s: Session, action: Action, tool: Tool) -> bool:
-    """The old attempt can no longer land: we hold the run's lock, or the other side was told to refuse the id.
+def _quiet(s: Session, action: Action, tool: Tool) -> bool:
+    """Nobody can send any more: the run's lock is ours and no thread of the call lives, or the other side was told to refuse the id."""
+    return tool.spec.forbids or (s.live is not None and not threads.busy(s.run.id, action.operation))
 
-    A tool of our own process whose call is over (it raised, or was cancelled at its deadline) sends no more; a thread may, so a timed
-    out sync tool is never believed absent, nor is one whose thread still lives in this process.
+
+def _lands(s: Session, action: Action, tool: Tool) -> int:
+    """Until when what was sent may still arrive: the landing time from our RunOwned, or from the doubt when it is of this owner.
+
+    0 where the other side refuses the id. Child processes of a tool must die with their worker: no lock tells of them, this time is
+    all that is waited for.
     """
     if tool.spec.forbids:
-        return True
-    if action.operation in _alive:
-        return False
-    if action.cause == "timeout" and not tool.is_async:
-        return False
-    return s.live is not None
+        return 0
+    return action.lands or s.doubts.get(action.id, s.env.time.now()) + action.landing * 1000

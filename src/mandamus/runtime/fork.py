@@ -23,7 +23,7 @@ from mandamus.core.run import IN_DOUBT, fold
 from mandamus.core.seal import Draft
 from mandamus.errors import Conflict, Misuse
 from mandamus.proof import mail as post
-from mandamus.runtime import judge, mail, recover
+from mandamus.runtime import mail, people, recover
 from mandamus.runtime.env import Bound, Env, ulid
 from mandamus.runtime.recording import Recording
 from mandamus.runtime.session import Session
@@ -200,7 +200,7 @@ class _Retold:
         """Asked anew in the new run: people may answer this one."""
         s = self.s
         action = s.run.actions[v.action]
-        id, digest, now = ulid(s.env.time), judge.digest_of(s, action), self._clock().now
+        id, digest, now = ulid(s.env.time), people.digest_of(s, action), self._clock().now
         card = {**q.card, "action": digest, "expires": now + sum(q.deadlines_ms) * 1000, "request": id}
         secret = next(p.bytes[:32] for x in s.unsaved for p in x.payloads if (p.seq, p.part) == (action.seq, "args"))
         return msgspec.structs.replace(

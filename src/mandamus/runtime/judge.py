@@ -14,22 +14,21 @@ from msgspec import UNSET
 from mandamus.core import effects as e
 from mandamus.core import facts as f
 from mandamus.core import judge as j
-from mandamus.core.canonical import canon, canon_own
+from mandamus.core.accounts import Balance
+from mandamus.core.canonical import canon_own
 from mandamus.core.clock import Clock
 from mandamus.core.definition import ToolSpec
-from mandamus.core.digests import action_digest, operation_id
+from mandamus.core.digests import operation_id
 from mandamus.core.duties import needs_approval
 from mandamus.core.payload import card_digest
 from mandamus.core.records import Ask, Issued, Reserve
 from mandamus.core.rules import CLOCK_AGE, RECONCILE_TRIES
-from mandamus.core.run import Action, Run, Waiting, decision_of, ripe
-from mandamus.proof import ballot as ballots
-from mandamus.runtime import mail
+from mandamus.core.run import Action, Waiting, decision_of, ripe
+from mandamus.runtime import engines, handoff, people
 from mandamus.runtime.env import ulid
 from mandamus.runtime.session import Session
 
 PREVIEW_RULES = 8
-_NO_PERMIT = f.Judgement(verdict="deny", reason="no_match")  # an agent without any policy may do nothing (law 4)
 
 
 class Gathered(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,52 +49,77 @@ class Batch:
     """
 
     def __init__(self, s: Session, clock: Clock) -> None:
-        self.s, self.run, self.clock = s, s.run, clock
+        self.s, self.run, self.clock, self.authority = s, s.run, clock, s.authority
         self.tentative: dict[str, int] = {}
+        self.read: dict[str, Balance] = {}
 
     async def gather(self, action: Action, tool: ToolSpec, args: dict[str, Any]) -> Gathered:
-        met, votes = await _people(self, action)
         sums, reserves = await sums_of(self, tool, args, action)
+        met, votes = await people.counted(self, action, lambda met: _wanted(self, tool, action, args, met, sums))
         standing, allowance = await _allowance(self, tool, args, action)
-        people = f.PeopleFacts(approved=len(votes), met=met, roles=_roles(self.s, votes), standing=standing)
-        stopped = self.s.env.log.stopped(self.s.bound.spec.name, self.s.env.tenant)
-        return Gathered(people=people, votes=votes, sums=sums, reserves=reserves, used=allowance if standing and not met else (), stopped=stopped)
+        facts = f.PeopleFacts(approved=len(votes), met=met, roles=people.roles(self.s, votes), standing=standing)
+        stopped = self.s.env.log.stopped(self.s.bound.spec.name, self.s.env.tenant) or await handoff.stopped(self)
+        return Gathered(people=facts, votes=votes, sums=sums, reserves=reserves, used=allowance if standing and not met else (), stopped=stopped)
 
     async def said(self, action: Action, request: Waiting, decision: str) -> bool:
         """Whether people gave this answer about an outcome, by ballots that verify now."""
-        seqs = tuple(v.seq for v in request.votes if v.decision == decision)
-        return len(await _verified(self, action, request.chain, seqs, decision)) >= request.quorum
+        return await people.said(self, action, request, decision)
+
+    async def balance(self, id: str) -> Balance:
+        """An account as this judgement saw it first; its intent is appended only onto that version."""
+        if id not in self.read:
+            account = await self.s.env.ledger.account(id)
+            self.read[id] = Balance(id) if account is None else Balance(id, account.version, account.hash, account.reserved, account.spent)
+        return self.read[id]
 
 
 async def perform(s: Session, effect: e.Judge) -> e.Judgement:
-    s.balances.clear()
-    batch = Batch(s, policy_clock(s))
     s.authority = s.env.log.authority
+    batch = Batch(s, policy_clock(s, exact=any(_ages(s.run.actions[id]) for id in effect.actions)))
+    if s.env.log.policies.get(s.bound.spec.name, s.bound.book.digest) != s.bound.book.digest:
+        return e.Judgement(seq=effect.seq, clock=batch.clock, verdicts=(_replaced(batch, batch.run.actions[effect.actions[0]]),))
     verdicts: list[e.Verdict] = []
     for id in effect.actions:
         verdicts.append(await one(batch, batch.run.actions[id]))
-    return e.Judgement(seq=effect.seq, clock=batch.clock, verdicts=tuple(verdicts))
+    return e.Judgement(seq=effect.seq, clock=batch.clock, verdicts=tuple(verdicts), read=tuple(batch.read.values()))
 
 
-def policy_clock(s: Session) -> Clock:
+def _replaced(b: Batch, action: Action) -> e.Verdict:
+    """Another policy of this agent was put in force while the run lives: the one at hand answers for nothing any more."""
+    gone = j.Answer(layer="policy", verdict="error", code="policy_replaced", errors=("the policy of this run was replaced",))
+    combined = j.combine([gone])
+    return _verdict(b, action, combined, None, {}, _decision(combined, "", 0))
+
+
+def policy_clock(s: Session, exact: bool = False) -> Clock:
     """Policy's clock is the newest recorded one, so that replay sees the same; an old one is refreshed, and that is recorded."""
     now, known = s.clock(), s.run.clock
-    return now if known is None or now.now - known.now > CLOCK_AGE else known
+    return now if exact or known is None or now.now - known.now > CLOCK_AGE else known
+
+
+def _ages(action: Action) -> bool:
+    """A key may have lost its meaning on the other side since it was used first: that is held against the clock of now."""
+    return action.effect == "keyed" and action.state == "doubted"
 
 
 async def one(b: Batch, action: Action) -> e.Verdict:
-    if _nothing_left_to_try(b.run, action, b.s):
+    asked = action.request
+    if action.state == "unknown" and asked and asked.about == "start":  # people said again; now its start is asked for
+        return await _start(b, action)
+    if _nothing_left_to_try(b, action):
         return await _settle(b, action)
     return await _start(b, action)
 
 
-def _nothing_left_to_try(run: Run, action: Action, s: Session) -> bool:
+def _nothing_left_to_try(b: Batch, action: Action) -> bool:
     """Only people can say what became of it (table of DURABILITY, section 5)."""
     if action.state == "unknown":
         return True
     if action.state != "doubted" or action.absent:
         return False
-    tool = s.bound.tools.get(action.tool)
+    if b.run.stage == "stopping" and action.effect not in ("read", "reconcilable"):
+        return True  # nothing is sent again behind a stop
+    tool = b.s.bound.tools.get(action.tool)
     attempts = tool.spec.retry.attempts if tool else 1
     match action.effect:
         case "irreversible":
@@ -103,14 +127,15 @@ def _nothing_left_to_try(run: Run, action: Action, s: Session) -> bool:
         case "reconcilable":
             return action.doubts > RECONCILE_TRIES
         case "keyed":
-            late = tool is not None and b_age_ms(run, action) > tool.spec.key_life_ms
+            late = tool is not None and _age_ms(b, action) > tool.spec.key_life_ms
             return late or (action.cause != "lost" and action.attempt >= attempts)
         case _:
             return action.cause != "lost" and action.attempt >= attempts and action.effect != "read"
 
 
-def b_age_ms(run: Run, action: Action) -> int:
-    return ((run.clock.now if run.clock else 0) - action.clock) // 1000 if action.clock else 0
+def _age_ms(b: Batch, action: Action) -> int:
+    """How long ago its operation id was used first."""
+    return (b.clock.now - action.clock) // 1000 if action.clock else 0
 
 
 # -- the start of an action --------------------------------------------------------------------------------------------------
@@ -122,41 +147,57 @@ async def _start(b: Batch, action: Action) -> e.Verdict:
         return _verdict(b, action, j.combine([first]), None, {}, {})
     args = await s.value(action.seq, "args")
     got = await b.gather(action, tool.spec, args)
-    people, sums = got.people, got.sums
+    known, sums = got.people, got.sums
     guarded = s.bound.spec.oversight if needs_approval(s.bound.spec, tool.spec) else ""
-    own = [first, j.asks(action, guarded, people.met), j.capability(run, action), j.limits(run, action, got.stopped)]
+    own = [first, j.asks(action, guarded, known.met), j.capability(run, action), j.limits(run, action, got.stopped)]
     began = s.env.time.now()
-    facts, combined = await _ask(b, tool.spec, action, args, own, people, sums)
+    facts, combined = await _ask(b, tool.spec, action, args, own, known, sums)
     hypothetical = ""
     if combined.verdict == "escalate":
-        full = msgspec.structs.replace(people, met=tuple(sorted({*people.met, *(a.chain for a in combined.asks)})), approved=99)
+        full = msgspec.structs.replace(known, met=tuple(sorted({*known.met, *(a.chain for a in combined.asks)})), approved=99)
         _, then = await _ask(b, tool.spec, action, args, own, full, sums)
         hypothetical = then.verdict
         if then.verdict not in ("allow", "escalate"):
             combined = msgspec.structs.replace(then, code=then.code or "policy")
     decision = _decision(combined, hypothetical, s.env.time.now() - began)
-    if combined.verdict == "allow":
-        for r in got.reserves:
+    if combined.verdict == "allow" and not action.reserves:
+        for r in (*got.reserves, *got.used):
             b.tentative[r.account] = b.tentative.get(r.account, 0) + r.amount
     return await _with_intent(b, action, tool.spec, args, combined, facts, decision, (*got.reserves, *got.used), tuple(got.votes.values()))
 
 
 async def _ask(
-    b: Batch, tool: ToolSpec, action: Action, args: dict[str, Any], own: list[j.Answer], people: f.PeopleFacts, sums: dict[str, int]
+    b: Batch, tool: ToolSpec, action: Action, args: dict[str, Any], own: list[j.Answer], known: f.PeopleFacts, sums: dict[str, int]
 ) -> tuple[Any, j.Combined]:
+    """No permit at all is a deny. An engine that asks people is no answer yet: whether a permit stands behind it is asked with a full
+    quorum before anybody is bothered."""
     try:
-        facts = j.envelope(b.run, b.s.bound.spec, tool, action, args, b.clock, people, sums)
+        facts = j.envelope(b.run, b.s.bound.spec, tool, action, args, b.clock, known, sums)
     except (ValueError, KeyError, TypeError) as error:
         broken = j.Answer(layer="policy", verdict="error", code="facts", errors=(f"facts: {error}",))
         return {}, j.combine([*own, broken])
-    spoken: list[j.Answer] = []
-    silent: list[j.Answer] = []
-    for of, engine in b.s.bound.engines:
-        judgement = await engine.decide(facts)
-        (silent if judgement.reason == "no_match" else spoken).append(j.policy(judgement, of))
-    # No permit at all is a deny. An engine that asks people is no answer yet: whether a permit stands behind it is asked with a full
-    # quorum before anybody is bothered.
-    return facts, j.combine(own + (spoken or silent[:1] or [j.policy(_NO_PERMIT)]))
+    unknown = engines.unknown_chain(b.s.bound.book, tuple(a for x in own for a in x.asks))
+    if unknown:
+        return facts, j.combine([*own, _no_chain(unknown)])
+    return facts, j.combine(own + await engines.ask(b.s.bound, facts))
+
+
+def _no_chain(name: str) -> j.Answer:
+    return j.Answer(layer="policy", verdict="error", code="chain", errors=(f"chain {name!r} is declared by no policy",))
+
+
+async def _wanted(
+    b: Batch, tool: ToolSpec, action: Action, args: dict[str, Any], met: tuple[str, ...], sums: dict[str, int]
+) -> dict[str, int]:
+    """Per chain, how many people the policy of today asks for while only the chains `met` have answered."""
+    try:
+        facts = j.envelope(b.run, b.s.bound.spec, tool, action, args, b.clock, f.PeopleFacts(met=met), sums)
+    except (ValueError, KeyError, TypeError):
+        return {}  # the judgement itself comes to the same error
+    out: dict[str, int] = {}
+    for ask in (a for x in await engines.ask(b.s.bound, facts) for a in x.asks):
+        out[ask.chain] = max(out.get(ask.chain, 0), ask.quorum)
+    return out
 
 
 async def _with_intent(
@@ -169,7 +210,7 @@ async def _with_intent(
         request = await _request(b, action, tool, args, combined, ask, "start")
         return msgspec.structs.replace(verdict, request=request, settle=settle)
     if combined.verdict == "deny" and action.request is not None:
-        chain = b.s.bound.book.chains.get(action.request.chain, f.DEFAULT_CHAIN)
+        chain = engines.chain_of(b.s.bound.book, action.request.chain) or f.DEFAULT_CHAIN
         rejected = any(d.id == "ask.rejected" for d in combined.determining)
         return msgspec.structs.replace(verdict, terminate=rejected and j.terminates(chain, tool), settle=settle)
     if combined.verdict != "allow":
@@ -178,19 +219,14 @@ async def _with_intent(
     operation = action.operation or operation_id(args=action.args, call=action.call, run=b.run.id, tool=tool.name)
     return msgspec.structs.replace(
         verdict, operation=operation, capabilities=tuple(issued), deadline_ms=tool.timeout_ms, landing_ms=tool.timeout_ms, reserves=reserves,
-        votes=tuple(sorted(votes)), child=child_id(operation) if tool.kind == "handoff" else "", settle=settle,
+        votes=tuple(sorted(votes)), child=handoff.child_id(operation) if tool.kind == "handoff" else "", settle=settle,
     )  # fmt: skip
-
-
-def child_id(operation: str) -> str:
-    """The child's run id comes from the operation id, so that opening it again adopts it."""
-    return operation[:26].upper()
 
 
 def _verdict(b: Batch, action: Action, c: j.Combined, tool: ToolSpec | None, facts: Any, decision: Any) -> e.Verdict:
     return e.Verdict(
         action=action.id, verdict=c.verdict, layers=c.layers, determining=tuple([d.id for d in c.determining]), asks=c.asks, code=c.code,
-        engine=c.engine, bundle=b.s.bound.book.digest, authority=b.s.authority,
+        engine=c.engine, bundle=b.s.bound.book.digest, authority=b.authority,
         facts=canon_own(facts), decision=decision, halt="denials" if c.halt else "",
     )  # fmt: skip
 
@@ -222,7 +258,7 @@ async def sums_of(b: Batch, tool: ToolSpec, args: dict[str, Any], action: Action
                 continue
             amount = money.minor
         id = limit_account(b, limit)
-        balance = await b.s.balance(id)
+        balance = await b.balance(id)
         sums[limit.id] = balance.used + b.tentative.get(id, 0) - held.get(id, 0)
         reserves.append(Reserve(account=id, amount=amount))
     return sums, tuple(reserves)
@@ -238,66 +274,6 @@ def limit_account(b: Batch, limit: f.Limit) -> str:
     return f"limit/{b.s.env.tenant}/{limit.id}/{who}/{window}"
 
 
-# -- people ------------------------------------------------------------------------------------------------------------------
-async def _people(b: Batch, action: Action) -> tuple[tuple[str, ...], dict[str, int]]:
-    """(chains whose quorum is met by ballots that verify now, principal → seq of the vote)."""
-    if action.request is None and not action.granted:
-        return (), {}
-    met: list[str] = []
-    votes: dict[str, int] = {}
-    groups = [(g.chain, g.votes) for g in action.granted]
-    if action.request and decision_of(action.request) == "approve":
-        groups.append((action.request.chain, tuple(v.seq for v in action.request.votes if v.decision == "approve")))
-    for chain, seqs in groups:
-        good = await _verified(b, action, chain, seqs, "approve")
-        quorum = action.request.quorum if action.request and action.request.chain == chain else len(seqs)
-        if len(good) >= max(1, quorum):
-            met.append(chain)
-            votes |= good
-    return tuple(sorted(met)), votes
-
-
-async def _verified(b: Batch, action: Action, chain: str, seqs: tuple[int, ...], decision: str) -> dict[str, int]:
-    """Distinct principals whose ballots, as stored, are signed for exactly this action under today's policy and have not expired."""
-    good: dict[str, int] = {}
-    trust = b.s.env.trust()
-    tiers = b.s.bound.book.chains.get(chain, f.DEFAULT_CHAIN).tiers
-    for seq in seqs:
-        raw = await b.s.value(seq, "ballot")
-        found = ballots.check(canon(raw) if isinstance(raw, dict) else str(raw).encode(), trust)
-        if isinstance(found, str):
-            continue
-        principal, ballot = found
-        exact = (
-            ballot.action == digest_of(b.s, action)
-            and ballot.run == b.run.id
-            and ballot.decision == decision
-            and ballot.policy == b.s.bound.book.digest
-            and ballot.origin == b.run.genesis.origin
-            and ballot.expires > b.clock.now
-        )
-        if exact and principal != _requester(b.run) and any(mail.may_vote(b.s, t, principal) for t in tiers):
-            good[principal] = seq
-    return good
-
-
-def digest_of(s: Session, action: Action) -> str:
-    return action_digest(
-        args=action.args, call=action.call, origin=s.run.genesis.origin, policy=s.bound.book.digest, run=s.run.id, pin=action.pin or None
-    )
-
-
-def _requester(run: Run) -> str:
-    return run.genesis.user.principal if run.genesis.user is not UNSET else ""
-
-
-def _roles(s: Session, votes: dict[str, int]) -> tuple[str, ...]:
-    if not votes:
-        return ()
-    trust = s.env.trust()
-    return tuple(sorted({role for p in votes for role in trust.roles_of(p)}))
-
-
 async def _allowance(b: Batch, tool: ToolSpec, args: dict[str, Any], action: Action) -> tuple[str, tuple[Reserve, ...]]:
     """A standing vote that still covers this action: (its digest, what it would be charged). A fact for policy, not a bypass."""
     if not b.s.env.log.standing or tool.effect == "irreversible" or tool.safety == "privileged":
@@ -307,10 +283,10 @@ async def _allowance(b: Batch, tool: ToolSpec, args: dict[str, Any], action: Act
         charge = a.charge(tool.name, args, None if money is UNSET else money, b.run.id, b.clock.local().date)
         if charge is None:
             continue
-        fits = True
+        fits, held = True, {x.account: x.amount for x in action.reserves}
         for account, amount, limit in charge:
-            balance = await b.s.balance(account)
-            fits = fits and balance.used + b.tentative.get(account, 0) + amount <= limit
+            balance = await b.balance(account)
+            fits = fits and balance.used + b.tentative.get(account, 0) - held.get(account, 0) + amount <= limit
         if fits:
             return a.digest, tuple(Reserve(account=x, amount=n) for x, n, _ in charge)
     return "", ()
@@ -318,10 +294,11 @@ async def _allowance(b: Batch, tool: ToolSpec, args: dict[str, Any], action: Act
 
 # -- requests to people ------------------------------------------------------------------------------------------------------
 async def _request(b: Batch, action: Action, tool: ToolSpec, args: dict[str, Any], c: j.Combined, ask: Ask, about: str) -> e.Request:
-    chain = b.s.bound.book.chains.get(ask.chain, f.DEFAULT_CHAIN)
+    chain = engines.chain_of(b.s.bound.book, ask.chain)
+    assert chain is not None, "an ask of an unknown chain is the verdict error"
     quorums = tuple(max(t.quorum, ask.quorum if n == 0 else 0) for n, t in enumerate(chain.tiers))
     deadlines = tuple(t.deadline_ms for t in chain.tiers)
-    id, digest = ulid(b.s.env.time), digest_of(b.s, action)
+    id, digest = ulid(b.s.env.time), people.digest_of(b.s, action)
     expires = b.clock.now + chain.total_ms * 1000
     card = j.card(id, digest, tool, args, c.determining[:PREVIEW_RULES], b.s.bound.book.texts, quorums[0], expires, about)
     secret = await b.s.secret(action.seq, "args")
@@ -334,6 +311,9 @@ async def _request(b: Batch, action: Action, tool: ToolSpec, args: dict[str, Any
 async def _settle(b: Batch, action: Action) -> e.Verdict:
     """Nobody knows what became of it: ask people, or carry out what they said."""
     tool = b.s.bound.tools[action.tool]
+    if engines.chain_of(b.s.bound.book, _chain(b)) is None:
+        broken = j.combine([_no_chain(_chain(b))])
+        return msgspec.structs.replace(_verdict(b, action, broken, tool.spec, {}, _decision(broken, "", 0)), about="outcome")
     asks = j.Answer(layer="asks", verdict="escalate", asks=(Ask(chain=_chain(b), quorum=1),), determining=(f.Determining(id="outcome.unknown", verdict="escalate"),))
     combined = j.combine([asks])
     verdict = msgspec.structs.replace(_verdict(b, action, combined, tool.spec, {}, _decision(combined, "", 0)), about="outcome")

@@ -6,6 +6,7 @@ A vote and a stop are believed by their signature, a user's words by the front e
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -14,15 +15,17 @@ from msgspec import UNSET
 from mandamus.core import effects as e
 from mandamus.core import facts as f
 from mandamus.core.canonical import canon, parse
-from mandamus.core.payload import INLINE_MAX, SALT, commit
+from mandamus.core.payload import INLINE_MAX, SALT, card_digest, commit
 from mandamus.core.records import MailRef
 from mandamus.core.run import Action
 from mandamus.errors import ProofError
 from mandamus.proof import ballot as ballots
 from mandamus.proof import mail as post
 from mandamus.proof.keys import unb64
-from mandamus.runtime import ask
+from mandamus.runtime import ask, engines
 from mandamus.runtime.session import Session
+
+VETOES = ("reject", "halt")
 
 
 async def look(s: Session) -> None:
@@ -55,6 +58,9 @@ async def read(s: Session, ref: MailRef, raw: bytes) -> e.Mail:
             return _say(s, ref, message)
 
 
+_principal = re.compile(r"[!-~]{1,200}").fullmatch  # as the trust file writes one
+
+
 def _refused(s: Session, ref: MailRef, reason: str, value: Any) -> e.Mail:
     return e.Mail(ref=ref, clock=s.clock(), kind="refused", reason=reason, value=value)
 
@@ -66,7 +72,8 @@ def _stop(s: Session, ref: MailRef, message: post.Stop) -> e.Mail:
     principal, statement = found
     if statement.run != s.run.id or statement.origin != s.run.genesis.origin:
         return _refused(s, ref, "wrong_request", {"kind": "stop"})
-    return e.Mail(ref=ref, clock=s.clock(), kind="stop", principal=principal, mode=statement.mode)
+    signed = parse(message.envelope.encode())
+    return e.Mail(ref=ref, clock=s.clock(), kind="stop", principal=principal, mode=statement.mode, statement=signed)
 
 
 def _say(s: Session, ref: MailRef, message: post.Say) -> e.Mail:
@@ -75,9 +82,12 @@ def _say(s: Session, ref: MailRef, message: post.Say) -> e.Mail:
         return _refused(s, ref, statement, {"kind": "message", "text": message.text[:1024]})
     if statement.run != s.run.id or statement.origin != s.run.genesis.origin:
         return _refused(s, ref, "wrong_request", {"kind": "message"})
-    if len(message.text.encode()) > INLINE_MAX // 2:
+    if len(message.text.encode()) > INLINE_MAX // 2 or not _principal(statement.principal):
         return _refused(s, ref, "malformed", {"kind": "message"})
-    return e.Mail(ref=ref, clock=s.clock(), kind="message", principal=statement.principal, value=message.text, secret=unb64(message.secret))
+    return e.Mail(
+        ref=ref, clock=s.clock(), kind="message", principal=statement.principal, value=message.text, secret=unb64(message.secret),
+        statement=parse(message.envelope.encode()),
+    )  # fmt: skip
 
 
 async def _vote(s: Session, ref: MailRef, message: post.Vote) -> e.Mail:
@@ -89,13 +99,16 @@ async def _vote(s: Session, ref: MailRef, message: post.Vote) -> e.Mail:
     reason = _why_not(s, action, principal, ballot)
     if action is None or reason:
         return _refused(s, ref, reason or "not_waiting", {"kind": "vote", "principal": principal})
+    if message.card is not UNSET and card_digest(await s.secret(action.seq, "args"), message.card) != ballot.card:
+        return _refused(s, ref, "forged", {"kind": "vote", "principal": principal})  # what was shown is not what was signed
     tier = _tier(s, action)
     modified = None
     if ballot.decision == "modify":
-        modified = await _modified(s, action, message, ballot)
-        if modified is None:
-            return _refused(s, ref, "forged", {"kind": "vote", "principal": principal})
-    assert action.request is not None
+        proposed = await _modified(s, action, message, ballot)
+        if isinstance(proposed, str):
+            return _refused(s, ref, proposed, {"kind": "vote", "principal": principal})
+        modified = proposed
+    assert action.request is not None and tier is not None
     return e.Mail(
         ref=ref, clock=s.clock(), kind="vote", principal=principal, action=action.id, request=action.request.id,
         about="outcome" if ballot.decision in ("done", "again", "abandon") else "start", decision=ballot.decision,
@@ -105,17 +118,23 @@ async def _vote(s: Session, ref: MailRef, message: post.Vote) -> e.Mail:
     )  # fmt: skip
 
 
-async def _modified(s: Session, action: Action, message: post.Vote, ballot: ballots.Ballot) -> e.Proposal | None:
-    """The new arguments, if they are the ones whose commitment was signed. They are judged like any other proposal."""
+async def _modified(s: Session, action: Action, message: post.Vote, ballot: ballots.Ballot) -> e.Proposal | str:
+    """The new arguments, if they are the ones whose commitment was signed; else why not. They are judged like any other proposal.
+
+    What is signed is what is proposed: arguments that the contract would write in another form are refused, not rewritten.
+    """
     if message.args is UNSET or message.secret is UNSET:
-        return None
+        return "forged"
     try:
-        secret = unb64(message.secret)
-        if len(secret) != SALT or commit(secret, canon(message.args)) != ballot.args:
-            return None
+        secret, raw = unb64(message.secret), canon(message.args)
+        if len(secret) != SALT or commit(secret, raw) != ballot.args:
+            return "forged"
     except ValueError:
-        return None
-    return msgspec.structs.replace(await ask.proposal(s, action.tool, message.args), secret=secret)
+        return "forged"
+    proposal = await ask.proposal(s, action.tool, message.args)
+    if canon(proposal.args) != raw:
+        return "malformed"
+    return msgspec.structs.replace(proposal, secret=secret)
 
 
 def _why_not(s: Session, action: Action | None, principal: str, ballot: ballots.Ballot) -> str:
@@ -128,20 +147,30 @@ def _why_not(s: Session, action: Action | None, principal: str, ballot: ballots.
     if ballot.expires <= s.clock().now or ballot.expires != action.request.expires:
         return "expired"
     tier = _tier(s, action)
-    if "requester" in tier.sod and s.run.genesis.user is not UNSET and principal == s.run.genesis.user.principal:
+    return "not_an_approver" if tier is None else barred(s, tier, action, principal, ballot.decision)
+
+
+def barred(s: Session, tier: f.Tier, action: Action, principal: str, decision: str) -> str:
+    """Why this person may not say this about this action; "" when they may. Whoever asked for it or wrote its arguments does not judge it."""
+    user = s.run.genesis.user
+    asked = "requester" in tier.sod and user is not UNSET and principal == user.principal
+    wrote = "author" in tier.sod and principal == action.author
+    if asked or wrote:
         return "own_request"
-    return "" if may_vote(s, tier, principal) else "not_an_approver"
+    return "" if may_vote(s, tier, principal, decision) else "not_an_approver"
 
 
-def may_vote(s: Session, tier: f.Tier, principal: str) -> bool:
-    """Named by the tier, by a role of it, or by its veto; a tier that names nobody means every approver of the trust file."""
-    return not tier.of or _holds(s, principal, tier.of) or _holds(s, principal, tier.veto)
+def may_vote(s: Session, tier: f.Tier, principal: str, decision: str) -> bool:
+    """Named by the tier or by a role of it; a tier that names nobody means every approver of the trust file. A veto can only stop."""
+    if not tier.of or _holds(s, principal, tier.of):
+        return True
+    return decision in VETOES and _holds(s, principal, tier.veto)
 
 
-def _tier(s: Session, action: Action) -> f.Tier:
+def _tier(s: Session, action: Action) -> f.Tier | None:
     assert action.request is not None
-    chain = s.bound.book.chains.get(action.request.chain, f.DEFAULT_CHAIN)
-    return chain.tiers[min(action.request.tier, len(chain.tiers) - 1)]
+    chain = engines.chain_of(s.bound.book, action.request.chain)
+    return None if chain is None else chain.tiers[min(action.request.tier, len(chain.tiers) - 1)]
 
 
 def _holds(s: Session, principal: str, of: tuple[str, ...]) -> bool:
@@ -157,10 +186,10 @@ def time_passed(s: Session) -> e.Time:
         request = action.request
         if request is None or request.over or clock.now < request.until:
             continue
-        chain = s.bound.book.chains.get(request.chain, f.DEFAULT_CHAIN)
-        if request.tier + 1 < len(chain.tiers):
+        chain = engines.chain_of(s.bound.book, request.chain)
+        if chain is not None and request.tier + 1 < len(chain.tiers):
             tier = chain.tiers[request.tier + 1]
-            carries = tuple(v.seq for v in request.votes if may_vote(s, tier, v.principal))
+            carries = tuple(v.seq for v in request.votes if may_vote(s, tier, v.principal, v.decision))
             until = request.until + tier.deadline_ms * 1000
             tiers.append(e.NextTier(action=action.id, tier=request.tier + 1, quorum=tier.quorum, until=until, carries=carries))
     return e.Time(clock=clock, tiers=tuple(tiers))

@@ -329,9 +329,10 @@ class Recording:
             case r.MessageRefused():
                 return e.Mail(kind="refused", reason=fact.reason, value=values.get("message"), **common)
             case r.StopRequested():
-                return e.Mail(kind="stop", principal=fact.principal, mode=fact.mode, **common)
+                return e.Mail(kind="stop", principal=fact.principal, mode=fact.mode, statement=values.get("statement"), **common)
             case r.MessageReceived():
-                return e.Mail(kind="message", principal=fact.principal, value=self.value(n, "text"), **common)
+                said = self.value(n, "text")
+                return e.Mail(kind="message", principal=fact.principal, value=said, statement=values.get("statement"), **common)
             case _:
                 return self._voted(n, common)
 

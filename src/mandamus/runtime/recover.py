@@ -5,6 +5,7 @@ The fold comes from the records alone, each checked against its hash; what anoth
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from msgspec import UNSET
@@ -18,9 +19,9 @@ from mandamus.core.rules import owned, wakes
 from mandamus.core.run import EMPTY
 from mandamus.core.seal import Content, Draft, Position, seal
 from mandamus.errors import Conflict, Misuse, ProofError
-from mandamus.ports import AccountWrite, Wake
+from mandamus.ports import AccountWrite, Head, Wake
 from mandamus.proof.keys import b64
-from mandamus.runtime import mail, prepare
+from mandamus.runtime import mail, prepare, threads
 from mandamus.runtime.env import Bound, Env, ulid
 from mandamus.runtime.session import Session
 
@@ -158,6 +159,18 @@ async def recall(s: Session) -> None:
 
 
 async def give_back(s: Session) -> None:
-    if s.live is not None and s.head is not None:
-        s.live = None
+    """Let others own the run. While a thread of one of its tools still acts, nobody may: the lock is kept until that has ended."""
+    if s.live is None or s.head is None:
+        return
+    s.live = None
+    if threads.busy(s.run.id):
+        s.env.lingering[s.run.id] = asyncio.get_running_loop().create_task(_when_quiet(s.env, s.head))
+    else:
         await s.env.ledger.renew(s.head, 0)
+
+
+async def _when_quiet(env: Env, head: Head) -> None:
+    while threads.busy(head.run):
+        await asyncio.sleep(threads.QUIET_S)
+    env.lingering.pop(head.run, None)
+    await env.ledger.renew(head, 0)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from mandamus.context.transcript import STEPS, Mark, Transcript
 from mandamus.core import effects as e
 from mandamus.core import records as r
-from mandamus.core.accounts import AUTHORITY, Balance
+from mandamus.core.accounts import AUTHORITY, Balance, narrowed
 from mandamus.core.clock import Clock, rfc3339
 from mandamus.core.messages import Message
 from mandamus.core.payload import SALT, Payload, opened
@@ -28,10 +28,12 @@ from mandamus.runtime.env import Bound, Env
 
 _URGENT = frozenset((r.Voted, r.StopRequested, r.MessageReceived, r.MessageRefused, r.CapabilityChecked, r.RunHalted, r.ApprovalRequested))
 _MOVES = frozenset((r.ActionStarted, r.ActionEnded))
+_STOPS = frozenset((r.RunHalted, r.StopRequested))
 _OUTCOMES = frozenset((r.ActionEnded, r.ActionDoubted))
 _JOINED = frozenset(("input", "text", "reply", "output", "args", "ballot", "card"))
 POLL_S = 0.25
 PRELOAD_MIN = 8
+SETTLES_MAX = 50
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -61,6 +63,7 @@ class Session:
         self.flying: dict[e.Effect, asyncio.Task[e.Input]] = {}
         self.changes: list[Change] = []
         self.balances: dict[str, Balance] = {}
+        self.read: dict[str, Balance] = {}  # the accounts that an unsaved intent rests on, as its judgement read them
         self.authority = 0
         self.urgent = False
         self.values: dict[tuple[int, str], Any] = {}
@@ -72,6 +75,8 @@ class Session:
         self.inbox: list[tuple[e.Input, asyncio.Future[bool]]] = []
         self.landed: list[e.Effect] = []
         self.parked: set[e.Effect] = set()
+        self.doubts: dict[str, int] = {}
+        self.owed: list[Change] = []
         self.bell: asyncio.Future[bool] | None = None
         self.ticker: asyncio.TimerHandle | None = None
         self.watching: list[Callable[[str, str, float | None], None]] = []
@@ -92,6 +97,9 @@ class Session:
             drafts = decide(self.run, given)
         except NotDue:
             return False
+        if type(given) is e.Judgement and any(type(d.fact) is r.ActionStarted for d in drafts):
+            self.read.update({b.id: b for b in given.read})
+            self.authority = min(v.authority for v in given.verdicts)
         self.record(drafts)
         return True
 
@@ -102,7 +110,7 @@ class Session:
         for draft, one in zip(drafts, sealed, strict=True):
             record = one.record
             kind = type(record.fact)
-            if kind in _MOVES:
+            if kind in _MOVES or kind in _STOPS:
                 self._account(one)
             self.fold_in(record, one.hash)
             if kind in _URGENT or (kind in _OUTCOMES and _irreversible(self.run, record.fact)):
@@ -150,6 +158,8 @@ class Session:
             case r.ActionEnded() if fact.spends:
                 held = {x.account: x.amount for x in self.run.actions[fact.action].reserves}
                 self.changes += [Change(x.account, one.record.seq, -held.get(x.account, 0), x.amount) for x in fact.spends]
+            case r.RunHalted() | r.StopRequested() if any(a.child for a in self.run.actions.values()):
+                self.changes.append(Change(narrowed(self.run.id), one.record.seq, 0, 0))  # its children check this version
 
     # -- the barrier ---------------------------------------------------------------------------------------------------------
     async def save(self) -> bool:
@@ -160,14 +170,16 @@ class Session:
         starts = False
         for x in self.unsaved:
             starts = starts or type(x.record.fact) is r.ActionStarted
-        for attempt in range(4):
+        tries = SETTLES_MAX if self.run.life == "sealed" else 3  # behind the seal nothing is appended that could carry it
+        for attempt in range(tries + 1):
             try:
-                await self._append(starts, settle=attempt < 3)
+                await self._append(starts, settle=attempt < tries)
                 return True
             except Conflict as conflict:
                 if conflict.on != "account":
                     raise
                 self.balances.clear()
+                self.read.clear()
                 if starts:
                     await self._roll_back()
                     return False
@@ -179,14 +191,18 @@ class Session:
         for x in self.unsaved:
             payloads += x.payloads
         also: list[AccountWrite | AccountCheck] = []
-        if settle and self.changes:
+        if settle and (self.changes or self.owed):
             also += await self._writes()
         if starts:
+            moved = {x.id for x in also}
+            also += [AccountCheck(b.id, b.version) for b in self.read.values() if b.id not in moved]
             also.append(AccountCheck(AUTHORITY, self.authority))
         at, word = wakes(self.run, self.due())
         wake = Wake(at, self.run.cursor, word)
         self.head = await self._write(raws, payloads, also, wake)
-        done, self.unsaved, self.changes = self.unsaved, [], []
+        done, self.unsaved = self.unsaved, []
+        self.owed, self.changes = [] if settle else self.owed + self.changes, []
+        self.read.clear()
         self.saved = (self.run, self.position, self.transcript.mark())
         for written in also:
             if type(written) is AccountWrite:
@@ -215,8 +231,8 @@ class Session:
     async def _writes(self) -> list[AccountWrite | AccountCheck]:
         now: dict[str, Balance] = {}
         out: list[AccountWrite | AccountCheck] = []
-        for c in self.changes:
-            balance = now.get(c.account) or await self.balance(c.account)
+        for c in (*self.owed, *self.changes):
+            balance = now.get(c.account) or self.read.get(c.account) or await self.balance(c.account)
             after, raw = balance.plus(self.run.id, c.seq, reserved=c.reserved, spent=c.spent)
             now[c.account] = after
             out.append(AccountWrite(after.id, after.version, after.hash, after.reserved, after.spent, raw, self.run.id, c.seq))
@@ -242,6 +258,11 @@ class Session:
             self.unsaved.append(one)
             self.position = Position(self.run.id, one.record.seq, one.hash, self.position.epoch)
         await self.env.log.refresh()
+
+    async def unstart(self) -> None:
+        """Take back unsaved intents: nobody will carry them out, and nothing may say that they could have been."""
+        if any(isinstance(x.record.fact, r.ActionStarted) for x in self.unsaved):
+            await self._roll_back()
 
     def _tell(self) -> None:
         """Wake tools that wait for the end of an action they proposed."""

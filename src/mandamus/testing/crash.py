@@ -29,7 +29,6 @@ from mandamus.runtime.env import Bound
 from mandamus.testing.life import Life, Stage, live
 from mandamus.testing.power import Power, World
 
-SURE = ("keyed", "reconcilable")  # exactly once, and nobody has to be asked
 AGAIN = ("read", "idempotent")  # may be repeated
 PLACES_MAX = 2_000
 
