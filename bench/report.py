@@ -1,7 +1,7 @@
 """Turns results into the generated tables of README.md, between its two markers. Figures are never typed by hand.
 
-    python bench/report.py                 rewrites README.md from results/*.json; the newest measurement of a table wins
-    python bench/report.py FILE ...        prints the tables of these files instead
+python bench/report.py                 rewrites README.md from results/*.json; the newest measurement of a table wins
+python bench/report.py FILE ...        prints the tables of these files instead
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ def runs_of(row: Row) -> int:
 
 def crash(rows: list[Row]) -> list[str]:
     """Payments per cell; a cell whose runs differ shows all of them."""
+
     def cell(row: Row, column: str) -> str:
         c = row.get(column)
         if c is None:

@@ -1,9 +1,9 @@
 """Everything in one go: peers' venvs, limits, all units, the crash matrix; one JSON in results/, and the README's tables.
 
-    python bench/run.py                        the full bench
-    python bench/run.py --quick --no-peers     smallest sizes, nothing to install; prints the tables and keeps nothing
-    python bench/run.py --units w2,crash
-    python bench/run.py --collect              runs nothing: keeps what the units last wrote
+python bench/run.py                        the full bench
+python bench/run.py --quick --no-peers     smallest sizes, nothing to install; prints the tables and keeps nothing
+python bench/run.py --units w2,crash
+python bench/run.py --collect              runs nothing: keeps what the units last wrote
 """
 
 from __future__ import annotations

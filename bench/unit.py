@@ -1,6 +1,6 @@
 """The command line that every unit file has.
 
-    python bench/wNN_name.py [--turns 10,100] [--rounds 5] [--quick] [--no-peers] [--json out.json]
+python bench/wNN_name.py [--turns 10,100] [--rounds 5] [--quick] [--no-peers] [--json out.json]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """W1: an agent step in memory. Scripted model, one tool call per turn: µs per turn, its growth with the run's length, calls per turn.
 
-    python bench/w01_step.py --turns 10,100,1000 --json out.json
+python bench/w01_step.py --turns 10,100,1000 --json out.json
 """
 
 from __future__ import annotations

@@ -16,8 +16,10 @@ from common import BENCH, NotMeasured, Sample
 from unit import Options, main
 
 PEERS = {  # venv: (statement, distributions)
-    "langgraph": ("from langgraph.prebuilt import create_react_agent; from langgraph.checkpoint.sqlite import SqliteSaver",
-                  ("langgraph", "langgraph-checkpoint-sqlite")),
+    "langgraph": (
+        "from langgraph.prebuilt import create_react_agent; from langgraph.checkpoint.sqlite import SqliteSaver",
+        ("langgraph", "langgraph-checkpoint-sqlite"),
+    ),
     "openai_agents": ("from agents import Agent, Runner, SQLiteSession", ("openai-agents",)),
     "pydantic_ai": ("from pydantic_ai import Agent", ("pydantic-ai-slim",)),
     "dbos": ("from dbos import DBOS", ("dbos",)),

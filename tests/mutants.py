@@ -80,14 +80,22 @@ MUTANTS = (
         NAMED,
         "meanwhile_denies",
     ),
-    m('"absent" on lease expiry alone', EXECUTE, "    return s.live is not None", "    return True", NAMED, "absent_counts_for_nothing"),
+    m('"absent" on lease expiry alone', EXECUTE, "(s.live is not None and not", "(True and not", NAMED, "absent_counts_for_nothing"),
     m(
         '"absent" while a thread can still land',
         EXECUTE,
-        'if action.cause == "timeout" and not tool.is_async:',
-        'if action.cause == "never":',
+        "not threads.busy(s.run.id, action.operation))",
+        "True)",
         NAMED,
-        "thread_that_outlived",
+        "thread_that_out",
+    ),
+    m(
+        '"absent" before the landing time',
+        EXECUTE,
+        "(lands := _lands(s, action, tool)) > s.env.time.now():",
+        "(lands := _lands(s, action, tool)) > 10**18:",
+        "tests/attack/test_red_once.py",
+        "landing",
     ),
     m(
         "attempt without judgement",
@@ -100,8 +108,12 @@ MUTANTS = (
     m(
         "quorum without policy",
         JUDGE,
-        "    facts, combined = await _ask(b, tool.spec, action, args, own, people, sums)\n",
-        "    facts, combined = await _ask(b, tool.spec, action, args, own, people, sums)\n    if met:\n        combined = msgspec.structs.replace(combined, verdict='allow')\n",  # noqa: E501
+        '    hypothetical = ""\n',
+        (
+            "    hypothetical = ''\n"
+            "    if action.request is not None and decision_of(action.request) == 'approve':\n"
+            "        combined = msgspec.structs.replace(combined, verdict='allow')\n"
+        ),
         NAMED,
         "friday and 3",
     ),
@@ -113,7 +125,14 @@ MUTANTS = (
         NAMED,
         "stop_between",
     ),
-    m("the turn's clock at a later vote", JUDGE, "Batch(s, policy_clock(s))", "Batch(s, s.run.genesis.clock)", NAMED, "friday"),
+    m(
+        "the turn's clock at a later vote",
+        JUDGE,
+        "Judging(s, policy_clock(s, exact=any(_ages(s.run.actions[id]) for id in effect.actions)))",
+        "Judging(s, s.run.genesis.clock)",
+        NAMED,
+        "friday",
+    ),
     m("blind append", MEMORY, "        if not _same(old, after):\n", "        if False:\n", NAMED, "late_outcome"),
     m(
         "the hash of the head is not compared",
@@ -126,7 +145,7 @@ MUTANTS = (
     m("vote not consumed", JUDGE, "votes=tuple(sorted(votes))", "votes=()", NAMED, "named_in_the_intent"),
     m(
         "vote not verified by this owner",
-        JUDGE,
+        "runtime/people.py",
         "        if isinstance(found, str):\n            continue\n",
         "        if isinstance(found, str):\n            good[str(seq)] = seq\n            continue\n",
         NAMED,
@@ -201,8 +220,8 @@ MUTANTS = (
     m(
         "a take-over doubts nothing",
         RUN,
-        'if a.state == "started" and not a.child else a',
-        'if a.state == "nothing" else a',
+        'if a.state not in ("started", "doubted") or a.child:',
+        "if a.state:",
         CERTIFY,
         "example and irreversible",
     ),

@@ -1,6 +1,6 @@
 """Microsoft Agent Framework: its lightest agent loop, function calls over a scripted chat client; telemetry off. Nothing is durable.
 
-    python peer_agent_framework.py [w1 [VARIANT]] [--turns N]
+python peer_agent_framework.py [w1 [VARIANT]] [--turns N]
 """
 
 from __future__ import annotations

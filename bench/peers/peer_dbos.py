@@ -1,6 +1,6 @@
 """DBOS alone: a workflow with a model step and a tool step per turn. On SQLite it uses the rollback journal: four flushes per step.
 
-    python peer_dbos.py [w2|w4|w7|crash [VARIANT]] [--turns N]
+python peer_dbos.py [w2|w4|w7|crash [VARIANT]] [--turns N]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """eventsourcing: an aggregate whose every event is one atomic, durable append. It stores events; it runs nothing.
 
-    python peer_eventsourcing.py [w7_prepare|w7] [--turns N] --folder F
+python peer_eventsourcing.py [w7_prepare|w7] [--turns N] --folder F
 """
 
 from __future__ import annotations

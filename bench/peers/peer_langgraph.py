@@ -1,6 +1,6 @@
 """LangGraph: the prebuilt ReAct agent (what users pick), a lean graph made by hand, and the lean graph with DeltaChannel (beta, its best).
 
-    python peer_langgraph.py [w1|w2|w4|w7|crash [VARIANT]] [--turns N]
+python peer_langgraph.py [w1|w2|w4|w7|crash [VARIANT]] [--turns N]
 """
 
 from __future__ import annotations

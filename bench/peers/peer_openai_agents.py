@@ -1,6 +1,6 @@
 """OpenAI Agents SDK with SQLiteSession, and with RunState for approvals. Tracing off: its exporter wants the network.
 
-    python peer_openai_agents.py [w1|w2|w4|crash [VARIANT]] [--turns N]
+python peer_openai_agents.py [w1|w2|w4|crash [VARIANT]] [--turns N]
 """
 
 from __future__ import annotations

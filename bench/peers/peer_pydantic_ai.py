@@ -1,6 +1,6 @@
 """Pydantic AI alone: nothing is durable, the caller stores the message history.
 
-    python peer_pydantic_ai.py [w1|w4|crash [VARIANT]] [--turns N]
+python peer_pydantic_ai.py [w1|w4|crash [VARIANT]] [--turns N]
 """
 
 from __future__ import annotations

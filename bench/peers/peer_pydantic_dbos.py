@@ -1,6 +1,6 @@
 """Pydantic AI with its DBOS integration; the tool is a DBOS step too.
 
-    python peer_pydantic_dbos.py [w2|crash [VARIANT]] [--turns N]
+python peer_pydantic_dbos.py [w2|crash [VARIANT]] [--turns N]
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from mandamus import _call, _legal
+from mandamus._arguments import checked
 from mandamus.core.data import AnnexIII, Basis, Retention
 from mandamus.core.definition import AgentSpec
 from mandamus.core.money import Money
@@ -384,6 +385,10 @@ class Agent(Generic[T]):
         finally:
             await bus.close()
             await recover.give_back(session)
+
+
+if not TYPE_CHECKING:  # a type checker says so by itself, and must see the signature
+    Agent.__init__ = checked("Agent", 'Agent(name="...", model="openai:gpt-4o")', receiver=True)(Agent.__init__)
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------------

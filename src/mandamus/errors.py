@@ -26,7 +26,8 @@ class Diagnosis:
         head = "  ".join(part for part in (self.code, self.where, self.what) if part)
         rows = [head]
         if self.expected or self.found:
-            rows.append("  expected  " + (self.expected or "-") + ("      found  " + self.found if self.found else ""))
+            found = ("      found  " if self.expected else "  found     ") + self.found if self.found else ""
+            rows.append((f"  expected  {self.expected}" if self.expected else "") + found)
         if self.why:
             rows.append("  why       " + self.why)
         if self.fix:

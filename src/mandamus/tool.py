@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
+from mandamus._arguments import checked
 from mandamus.core.data import DataClass, SubjectRef, name_of
 from mandamus.core.definition import CONSEQUENTIAL, Effect, RetryRule, Safety, ToolSpec, pinned
 from mandamus.core.money import Money
@@ -179,6 +180,10 @@ def tool(
         return Tool(pinned(spec), fn, arguments, result, takes_ctx, reconcile, effect is not None)
 
     return make
+
+
+if not typing.TYPE_CHECKING:  # a type checker says so by itself, and must see the signature
+    tool = checked("@tool", 'put @tool(safety="read", data=Public()) above the function')(tool)
 
 
 def milliseconds(text: str | float, field: str) -> int:

@@ -28,7 +28,7 @@ class AskTheBank:
 
 
 def contract() -> dict[str, object]:
-    return {"reconcile": AskTheBank()} if CLASS == "reconcilable" else {}
+    return {"reconcile": AskTheBank(), "timeout": "1s"} if CLASS == "reconcilable" else {}
 
 
 @tool(safety="financial", effect=CLASS, data=Confidential(subject=none("own account"), retention="books"), retry=Retry(3), **contract())  # type: ignore[arg-type]

@@ -59,7 +59,7 @@ def test_a_second_attempt_under_a_policy_that_meanwhile_denies_does_not_start(ef
             return Absent()
 
     async def story() -> None:
-        contract = {"reconcile": Nowhere()} if effect == "reconcilable" else {}
+        contract = {"reconcile": Nowhere(), "timeout": "1s"} if effect == "reconcilable" else {}
         pay = pay_tool(effect, **contract)
         stand = await Stand.of(agent_of(pay))
         id = await killed_at(stand, place)
@@ -79,7 +79,7 @@ WEEK = """
 chains:
   slow:
     tiers:
-      - {quorum: 2, deadline: 72h}
+      - {quorum: 2, deadline: 96h}
 rules:
   - {id: pay, permit: {safety: financial}}
   - {id: two, dualApproval: {over: "10.00 USD", chain: slow, quorum: 2}}
@@ -485,7 +485,13 @@ def test_absent_counts_for_nothing_when_the_run_is_not_held() -> None:
         effect = execute.e.Reconcile(action="1.1", attempt=1, tries=0)
         assert (await execute.reconcile(reader, effect)).kind == "unclear"
         owner = await stand.take(id)
+        asked = await execute.reconcile(owner, effect)
+        assert asked.kind == "unclear", "what the old owner sent last may still arrive"
+        assert asked.retry_at == owner.run.actions["1.1"].lands
+        await stand.time.sleep_until(asked.retry_at)
         assert (await execute.reconcile(owner, effect)).kind == "absent"
+        await recover.give_back(owner)
+        assert (await execute.reconcile(owner, effect)).kind == "unclear", "a lease that is gone proves nothing about others"
 
     run(story())
 
@@ -517,7 +523,7 @@ def test_a_thread_that_outlived_its_deadline_is_never_believed_absent() -> None:
 
 
 def test_a_thread_that_outlives_its_owner_in_one_process_is_not_believed_absent() -> None:
-    """Tools die with their worker, threads do not die with a cancelled drive: while one lives, "absent" is not believed."""
+    """Tools die with their worker, threads do not die with a cancelled drive: while one lives, nobody else may own the run."""
     late, begun, booked = threading.Event(), threading.Event(), []
 
     class Bank:
@@ -540,9 +546,14 @@ def test_a_thread_that_outlives_its_owner_in_one_process_is_not_believed_absent(
             await asyncio.sleep(0.01)
         driving.cancel()
         await asyncio.gather(driving, return_exceptions=True)
-        second = await stand.resume(first.run.id)
-        assert len(await stand.facts(second.run.id, r.ActionStarted)) == 1, "it may still be paid: never started again"
+        with pytest.raises(Conflict):
+            await stand.resume(first.run.id)
         late.set()
+        while first.env.lingering:
+            await asyncio.sleep(0.01)
+        second = await stand.resume(first.run.id)
+        assert second.run.end == "completed"
+        assert len(booked) == len(await stand.facts(second.run.id, r.ActionStarted)) == 1
 
     run(story())
 

@@ -80,7 +80,9 @@ def tools(world: World, bank: Bank | None = None) -> list[Any]:
         """A wire that nobody can call back."""
         return await world.deed(f"wire {to}")  # type: ignore[no-any-return]
 
-    @tool(safety="financial", effect="reconcilable", data=BOOKS, retry=Retry(2, backoff_ms=100), reconcile=bank or Bank(world))
+    @tool(
+        safety="financial", effect="reconcilable", data=BOOKS, retry=Retry(2, backoff_ms=100), reconcile=bank or Bank(world), timeout="1s"
+    )  # fmt: skip
     async def transfer(ctx: Ctx, to: str, amount: Money) -> Receipt:
         """A transfer that the bank can be asked about."""
         return await world.deed(f"transfer {to}")  # type: ignore[no-any-return]
@@ -234,7 +236,7 @@ async def reconciled(world: World) -> Runner:
 @story
 async def absent(world: World) -> Runner:
     bank = Bank(world)
-    bank.answers = [Absent()]
+    bank.answers = [Absent(), Absent()]  # the first comes before the landing time is over
     world.next = [RuntimeError("cut"), Receipt(id="tx-2")]
     r = runner(agent(world, pay(name="transfer"), "Paid.", bank=bank))
     await r.turn("Pay Acme")

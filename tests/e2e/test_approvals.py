@@ -181,7 +181,7 @@ async def test_a_vote_after_the_end_does_not_count() -> None:
 async def test_modified_arguments_are_a_new_proposal_that_is_judged_again() -> None:
     d = await Desk.open()
     await d.ask()
-    await d.vote("p-alice", "modify", args={"to": "Acme", "amount": {"amount": "900000", "currency": "USD"}})
+    await d.vote("p-alice", "modify", args={"to": "Acme", "amount": {"amount": "900000", "currency": "USD", "decimals": 2}})
     result = await d.resume()
     assert (result.state, d.paid) == ("completed", [("Acme", "9,000.00 USD")])
     proposed = [r for r in await d.records() if r.type == "ActionProposed"]
@@ -192,7 +192,7 @@ async def test_modified_arguments_are_a_new_proposal_that_is_judged_again() -> N
 async def test_modified_arguments_still_need_their_own_votes() -> None:
     d = await Desk.open()
     await d.ask()
-    await d.vote("p-alice", "modify", args={"to": "Mallory", "amount": {"amount": "9900000", "currency": "USD"}})
+    await d.vote("p-alice", "modify", args={"to": "Mallory", "amount": {"amount": "9900000", "currency": "USD", "decimals": 2}})
     assert (await d.resume()).waiting[0].needed == 2
     assert d.paid == []
 

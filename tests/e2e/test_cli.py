@@ -523,6 +523,9 @@ def test_completion_offers_runs_and_never_fails(asking: World, monkeypatch: pyte
 
 
 def test_views_and_bundles_appear_whole(asking: World) -> None:
+    told = asking("bundle", "last", "-o", "b/run.bundle")
+    assert (told.code, "MDM-0024" in told.err, (asking.folder / "b").exists()) == (2, True, False), "no folder is made by a slip"
+    (asking.folder / "b").mkdir()
     assert asking("bundle", "last", "--views", "views", "-o", "b/run.bundle", "--json").code == 4, "the run is not finished"
     assert sorted(p.name for p in (asking.folder / "views").iterdir()) == ["agent_run.json", "decision.json", "tool_trace.json"]
     assert json.loads((asking.folder / "views" / "agent_run.json").read_bytes())["agent"] == "payout-bot"

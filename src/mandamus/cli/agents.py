@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _FORMS = "agent.yaml, FILE.py:attr or module:attr"
 _TELLING = (ImportError, SyntaxError, NameError, AttributeError)
+# What Python itself says of a call: names of arguments, no values.
+_CALL = re.compile(r"[\w.<>]+\(\) (missing \d+ required|got an unexpected keyword argument|takes |got multiple values)").match
 
 
 def load(reference: str) -> Agent[Any]:
@@ -64,10 +66,10 @@ def _from_file(path: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except MandamusError:
+    except MandamusError as error:
         sys.modules.pop(name, None)
-        raise
-    except Exception as error:
+        raise _placed(path, error) from error
+    except (Exception, SystemExit) as error:
         sys.modules.pop(name, None)
         raise _failed(path, error) from error
     return module
@@ -80,26 +82,40 @@ def _from_module(name: str, reference: str) -> ModuleType:
         sys.path.insert(0, os.getcwd())
     try:
         return importlib.import_module(name)
-    except MandamusError:
-        raise
+    except MandamusError as error:
+        raise _placed(name, error) from error
     except ModuleNotFoundError as error:
         if error.name == name.split(".")[0]:
             fix = f"{name}.py:agent" if Path(f"{name}.py").exists() else "a path ends in .py or .yaml"
             raise Misuse(f"there is no module {name!r}", code="MDM-0014", expected=_FORMS, fix=fix) from None
         raise _failed(name, error) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _failed(name, error) from error
 
 
-def _failed(where: str, error: Exception) -> Misuse:
+def _placed(where: str, error: MandamusError) -> MandamusError:
+    """A refusal of ours, with the line of theirs that it is about."""
+    d = error.diagnosis
+    ours = os.path.dirname(os.path.dirname(__file__))
+    if d.where or type(error) is not Misuse:
+        return error
+    return Misuse(d.what, code=d.code, where=_line(where, error, ours), expected=d.expected, found=d.found, why=d.why, fix=d.fix)
+
+
+def _line(where: str, error: BaseException, but: str) -> str:
+    """file:line of the innermost frame that is not in the folder `but`."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename and not f.filename.startswith(but)]
+    return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else where
+
+
+def _failed(where: str, error: BaseException) -> Misuse:
     """Which line of theirs; its text only where Python wrote it, for a text of theirs may hold anything."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename and f.filename != __file__]
-    at = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else where
+    at = _line(where, error, __file__)
     if isinstance(error, SyntaxError) and error.lineno:
         at = f"{os.path.basename(error.filename or where)}:{error.lineno}"
     what = (
         f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
-        if isinstance(error, _TELLING)
+        if isinstance(error, _TELLING) or (isinstance(error, TypeError) and _CALL(str(error)))
         else type(error).__name__
     )
     return Misuse(

@@ -34,6 +34,8 @@ async def _bundle(cli: Cli, text: str, output: str | None, views: str | None) ->
         trust = env.home.trust_file
     target = output or f"{story.id}.bundle"
     if views:
+        with contextlib.suppress(OSError):  # one folder; `write` tells what is wrong with it
+            Path(views).mkdir(exist_ok=True)
         for name, content in made.items():
             write(Path(views) / name, content)
     if target == "-":
@@ -77,7 +79,6 @@ def write(path: Path, content: bytes) -> None:
     """Whole or not at all: beside its place, flushed, then moved there. Raises Misuse."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with open(draft, "xb") as file:
             file.write(content)
             file.flush()
@@ -85,7 +86,7 @@ def write(path: Path, content: bytes) -> None:
         os.replace(draft, path)
     except OSError as error:
         raise Misuse(
-            f"the file cannot be written: {error.strerror}", code="MDM-0024", where=str(path), fix="-o FILE in a folder of yours"
+            f"the file cannot be written: {error.strerror}", code="MDM-0024", where=str(path), fix="name a file in a folder that exists"
         ) from None
     finally:
         with contextlib.suppress(OSError):  # it was moved, or never made

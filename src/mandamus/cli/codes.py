@@ -7,6 +7,8 @@ the kits and the templates.
 
 from __future__ import annotations
 
+from mandamus.cli.halts import HALTS
+
 CODES: dict[str, tuple[str, str]] = {
     # -- the command line ------------------------------------------------------------------------------------------------------
     "MDM-0001": (
@@ -74,6 +76,11 @@ CODES: dict[str, tuple[str, str]] = {
         "No such allowance, or it is over",
         "`mandamus allowance list` shows them; a beginning of the name that fits one is enough.",
     ),
+    "MDM-0026": (
+        "The answer cannot be written",
+        "The disk behind the output is full, or it failed. What was asked for may have been done.",
+    ),
+    "MDM-0027": ("Code of yours ended the process", "An agent or a tool called sys.exit: take that call out. --debug shows where."),
     # -- wiring, the ledger's form ---------------------------------------------------------------------------------------------
     "MDM-0100": ("The call cannot mean anything", "A caller's mistake without a page of its own; the message names it."),
     "MDM-0110": (
@@ -221,6 +228,10 @@ CODES: dict[str, tuple[str, str]] = {
         "A tool asked for something else on its repeat",
         "What a tool takes from ctx is recorded and handed out again in the same order; keep that order fixed.",
     ),
+    "MDM-0232": (
+        "An argument that is missing or unknown",
+        "@tool(...) and Agent(...) take keywords; the message names the argument, and the nearest one that exists.",
+    ),
     "MDM-0240": (
         "The ledger belongs to another key",
         "Its log was opened with another key than the one beside it. Put the old key file back.",
@@ -316,7 +327,7 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0338": ("Enrolled already", "The key stands in the trust file: mandamus key list."),
     "MDM-0339": (
         "Not of the chain that is asked",
-        "The chain counts votes of certain roles or people only: mandamus key enroll --principal ID --role ROLE --key FILE, then vote again.",
+        "The chain counts certain roles or people only: mandamus key enroll --principal ID --role ROLE --key FILE, then vote again.",
     ),
     "MDM-0340": (
         "An action is unknown and unsettled",
@@ -326,7 +337,10 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0400": ("Somebody else was first", "Nothing of this write happened. Read again, then decide again."),
     "MDM-0401": ("The run moved on", "Another process wrote it. Nothing was written here: mandamus show RUN."),
     "MDM-0402": ("An account moved on", "A sum, an allowance or authority changed meanwhile; the action is judged again."),
-    "MDM-0403": ("The run has a driver", "One process drives a run at a time. Wait, or end that process; its lock ends with it. Then mandamus resume RUN."),
+    "MDM-0403": (
+        "The run has a driver",
+        "One process drives a run at a time. Wait, or end that process; its lock ends with it. Then mandamus resume RUN.",
+    ),
     # -- an engine -------------------------------------------------------------------------------------------------------------
     "MDM-0500": (
         "Something that must answer did not",
@@ -505,4 +519,10 @@ CODES: dict[str, tuple[str, str]] = {
     "noop_control": ("A control that cannot fail", "A chain with a quorum of 0 asks nobody."),
     "isolation_missing": ("No sandbox in this tier", "Outside tier dev tools must run isolated; this machine runs them in process."),
     "dev_default": ("default: allow", "Only in tier dev, and never beside financial or privileged tools."),
+}
+
+# -- why a run halted ----------------------------------------------------------------------------------------------------------
+CODES |= {
+    code: (f"Halted: {what}", f"To go on: {fix}; then mandamus resume RUN." if "as a new run" not in fix else f"To go on: {fix}.")
+    for code, (what, fix) in HALTS.items()
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import select
+import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
@@ -88,7 +89,7 @@ class Cli:
         """A command to type next, that finds this ledger: `mandamus WORDS`, with --ledger when the default is another."""
         from mandamus import wiring
 
-        return f"mandamus {words}" + ("" if self.uri == wiring.ledger_uri() else f" --ledger {self.uri}")
+        return f"mandamus {words}" + ("" if self.uri == wiring.ledger_uri() else f" --ledger {shlex.quote(self.uri)}")
 
     def must_exist(self) -> None:
         """Raises Misuse: reading must not make a ledger."""

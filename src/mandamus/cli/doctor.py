@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import click
 from msgspec import Struct
@@ -20,6 +21,8 @@ from msgspec import Struct
 from mandamus.cli import agents, read
 from mandamus.cli.common import Cli, verb
 from mandamus.cli.say import paint, shown
+from mandamus.cli.whom import Whom
+from mandamus.core.strict import did_you_mean
 from mandamus.errors import MandamusError, Misuse
 
 CLOCK_BACK_US = 60_000_000
@@ -36,7 +39,7 @@ class Line(Struct, frozen=True):
 
 
 @verb("doctor", exits={0: "fit, perhaps degraded", 1: "something is broken", 3: "the agent may not start"})
-@click.argument("agent", metavar="AGENT", required=False)
+@click.argument("agent", metavar="[AGENT]", required=False)
 def doctor(cli: Cli, agent: str | None) -> int:
     """Check ledger, keys, policies, clock and isolation; with AGENT also every reason why it may not start. Nothing is started."""
     return cli.run(_doctor(cli, agent))
@@ -250,6 +253,8 @@ def _trust(cli: Cli) -> list[Line]:
         d = error.diagnosis
         return [Line("trust", "broken", f"{d.code} {d.where}: {d.what}", d.fix)]
     people = sorted({p for p, _ in trust.approvers.values()})
+    named = Whom(wiring.home_of(cli.uri).folder).roles()
+    empty = sorted(role for role in named if not trust.roles.get(role))
     if not people:
         return [
             Line(
@@ -259,7 +264,13 @@ def _trust(cli: Cli) -> list[Line]:
                 "mandamus key enroll --principal p-... --role ROLE --key FILE",
             )
         ]
-    return [Line("trust", "ok", f"{len(people)} approvers: {', '.join(people)}")]
+    lines = [Line("trust", "ok", f"{len(people)} approvers: {', '.join(people)}")]
+    if empty:
+        fix = f"mandamus key enroll --principal p-... --role {empty[0]} --key FILE"
+        lines.append(Line("trust", "degraded", f"nobody has role {', '.join(empty)}, which a chain names", fix))
+    for role in sorted(set(trust.roles) - named) if named else ():
+        lines.append(Line("trust", "degraded", f"no chain here names role {role}: {did_you_mean(role, named)}", "mandamus key list"))
+    return lines
 
 
 # -- the agent -----------------------------------------------------------------------------------------------------------------
@@ -276,6 +287,7 @@ async def _agent(cli: Cli, reference: str) -> tuple[list[Line], bool]:
         return [Line("agent", "broken", f"{d.code} {d.where} {d.what}".replace("  ", " "), d.fix)], False
     out = [
         Line("agent", "ok", f"{agent.spec.name}: {len(agent.tools)} tools, model {agent.spec.model}"),
+        *_model_key(agent),
         Line("policy", "ok", f"compiles, digest {bound.book.digest}"),
     ]
     for tool in agent.tools.values():
@@ -292,6 +304,24 @@ async def _agent(cli: Cli, reference: str) -> tuple[list[Line], bool]:
     found = reasons(bound.spec, bound.book, tier="dev", isolation=ISOLATION, approvers=people, roles=roles)
     out += [Line("start", "refused", f"{r.code}: {r.what}" + (f" ({r.articles})" if r.articles else ""), r.fix) for r in found]
     return out, bool(found)
+
+
+def _model_key(agent: Any) -> list[Line]:
+    """The variable that a model named by URI takes its key from; what else a driver may need, only its provider can say."""
+    import importlib
+    import re
+
+    from mandamus import wiring
+
+    scheme = agent.model.partition(":")[0] if isinstance(agent.model, str) else ""
+    named = re.search(r"[?&]key=env:([A-Za-z_][A-Za-z0-9_]*)", agent.model) if scheme else None
+    home = getattr(importlib.import_module(wiring.MODELS[scheme].partition(":")[0]), "HOME_KEY", "") if scheme and "+" not in scheme else ""
+    variable = named[1] if named else str(home).removeprefix("env:")
+    if not variable:
+        return []
+    if os.environ.get(variable, "").strip():
+        return [Line("model", "ok", f"{variable} is set")]
+    return [Line("model", "broken", f"{variable} is not set: the model would refuse every call (model_auth)", f"export {variable}=...")]
 
 
 def _people(cli: Cli) -> tuple[list[str], dict[str, tuple[str, ...]]]:

@@ -95,4 +95,11 @@ def _write(target: Path, files: dict[str, bytes]) -> None:
 def _next(template: str, target: Path) -> list[str]:
     prompt = {"payout": "Pay 50,000.00 USD to Acme Suppliers", "minimal": "What time is it?"}[template]
     go = [f"cd {target}"] if target != Path() else []
-    return ["next:", *(f"  {line}" for line in [*go, f'mandamus run agent.yaml "{prompt}"', "python -m pytest"])]
+    return ["next:", *(f"  {line}" for line in [*go, f'mandamus run agent.yaml "{prompt}"', _test()])]
+
+
+def _test() -> str:
+    """What runs the project's test here."""
+    from importlib.util import find_spec
+
+    return "python -m pytest" if find_spec("pytest") else "pip install pytest && python -m pytest"

@@ -75,12 +75,22 @@ def _public(cli: Cli, key_file: str | None, vkey: str | None) -> Any:
     return parse_vkey(vkey.strip()) if vkey is not None else open_key(cli, key_file).key
 
 
+def _new_ledger(cli: Cli) -> None:
+    """Said, since somebody may stand in another folder than the project's."""
+    from mandamus import wiring
+
+    path = wiring.ledger_file(cli.uri)
+    if path and not path.exists():
+        cli.note(f"note: there was no ledger here; {path} is new")
+
+
 async def _enroll(cli: Cli, principal: str, roles: tuple[str, ...], lines: list[str], key: Any) -> int:
     from mandamus.core.canonical import parse
     from mandamus.core.records import KeyChanged
     from mandamus.core.seal import Content, Draft
     from mandamus.proof import authority, dsse
 
+    _new_ledger(cli)
     async with cli.env(make=True) as env:
         trust = env.trust()
         held = trust.approvers.get(key.public)

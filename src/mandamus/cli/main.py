@@ -27,7 +27,7 @@ def run(argv: Sequence[str] | None = None) -> None:
     code = main(argv)
     try:
         sys.stdout.flush()
-    except (BrokenPipeError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError):
         _deafen()
     sys.exit(code)
 
@@ -71,8 +71,11 @@ def _click(args: list[str]) -> int:
         return int(code or 0)
     except click.exceptions.Exit as done:
         return int(done.exit_code)
-    except SystemExit as done:  # completion has answered
-        return int(done.code or 0)
+    except SystemExit as done:
+        if _COMPLETE in os.environ:  # completion has answered
+            return int(done.code or 0)
+        what = "the agent's code ended the process by sys.exit"
+        return _told(MandamusError(what, code="MDM-0027", why="the log is safe", fix="take that call out; --debug shows where"), args, done)
     except click.Abort:
         return INTERRUPTED
     except click.UsageError as error:
@@ -150,6 +153,8 @@ def _no_such(group: str, word: str, known: list[str]) -> Misuse:
     import difflib
 
     near = difflib.get_close_matches(word, known, n=1)
+    if word in known:  # the first word of an alias of two
+        near = [" or ".join(alias for alias in ALIASES if alias.startswith(f"{word} "))]
     before = "mandamus" if group == "mandamus" else f"mandamus {group}"
     fix = f"did you mean: {before} {near[0]}" if near else f"{before} --help"
     return Misuse(f"there is no command {word[:40]!a}", code="MDM-0002", fix=fix)
@@ -183,7 +188,7 @@ def _told(error: MandamusError, args: Sequence[str], cause: BaseException | None
             say(as_json({"error": fields(error), "exit_code": error.exit_code}))
         else:
             say(text(error), sys.stderr)
-    except Closed:
+    except (Closed, Misuse):
         _deafen()
     return error.exit_code
 

@@ -244,8 +244,9 @@ def as_object(result: RunResult[Any], code: int) -> dict[str, Any]:
 
 def words(cli: Cli, result: RunResult[Any], story: Story, whom: Whom, refused: list[dict[str, Any]]) -> str:
     """State first, then the answer, then why it stands, then who must do what."""
+    import time
+
     from mandamus.cli import stuck
-    from mandamus.cli.runs import now
 
     style = {"completed": "green", "suspended": "yellow"}.get(result.state, "red")
     cause = f" ({result.cause})" if result.cause and result.state != "completed" else ""
@@ -255,7 +256,7 @@ def words(cli: Cli, result: RunResult[Any], story: Story, whom: Whom, refused: l
     asking, wrong = {w.action.rpartition("/")[2] for w in result.waiting}, invalid(story)
     rows += [f"  {a.id}  {shown(a.tool)}  {standing(a, a.id in asking, a.id in wrong)}" for a in result.actions]
     rows += [stuck.refused_row(told) for told in refused]
-    rows += stuck.rows(story, now())
+    rows += stuck.rows(story, time.time_ns() // 1000)
     rows += next_steps(cli, result, story, whom)
     return "\n".join(rows)
 

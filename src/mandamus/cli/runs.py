@@ -21,8 +21,8 @@ from mandamus.ports import Head, Ledger
 
 # word: what the head rows of a ledger call it. One that no process drives, and nobody must answer, is suspended like one that waits.
 STATES = {
-    "running": ("running", "people", "time"), "suspended": ("people", "time", "running"), "halted": ("halted",), "completed": ("completed",),
-    "failed": ("failed",), "cancelled": ("cancelled",),
+    "running": ("running", "people", "time"), "suspended": ("people", "time", "running"), "halted": ("halted",),
+    "completed": ("completed",), "failed": ("failed",), "cancelled": ("cancelled",),
 }  # fmt: skip
 
 
@@ -196,6 +196,7 @@ def words(cli: Cli, story: read.Story, moment: int, driver: str) -> str:
         f"  events  {run.seq + 1}, head {story.head.hash}",
     ]
     rows += [_action_words(a, moment, whom, a.id in wrong) for a in run.actions.values()]
+    rows += [f"  {id}     done, output invalid" for id in wrong if id not in run.actions]
     rows += [f"  {row}" for row in stuck.rows(story, moment)]
     return "\n".join([*rows, *_next(cli, story, moment, driver)])
 
@@ -217,9 +218,7 @@ def _next(cli: Cli, story: read.Story, moment: int, driver: str) -> list[str]:
     asks = [(a, q) for a, q in read.waiting(run) if q.expires > moment]
     rows = []
     for a, q in asks:
-        line = (
-            f"settle {story.id}/{a.id} --done|--again|--abandon" if q.about == "outcome" else f"approve {story.id}/{a.id}"
-        )
+        line = f"settle {story.id}/{a.id} --done|--again|--abandon" if q.about == "outcome" else f"approve {story.id}/{a.id}"
         rows.append("  next    " + cli.command(f"{line} --key FILE"))
     mail = story.head.mail > run.cursor
     decided = any(a.request and decision_of(a.request) for a in run.open_actions)

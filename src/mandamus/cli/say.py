@@ -35,6 +35,10 @@ def say(text: str = "", stream: TextIO | None = None) -> None:
         out.flush()
     except BrokenPipeError:
         raise Closed from None
+    except OSError as error:
+        from mandamus.errors import Misuse
+
+        raise Misuse(f"the answer cannot be written: {error.strerror}", code="MDM-0026", fix="another place for the output") from None
     except ValueError:  # the stream was closed under us
         raise Closed from None
 

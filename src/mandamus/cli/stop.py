@@ -33,7 +33,7 @@ async def _cancel(cli: Cli, text: str, key_file: str | None, mode: str) -> int:
         _may(story, mode)
         statement = post.StopStatement(mode=mode, nonce=secrets.token_hex(16), origin=story.run.genesis.origin, run=story.id)  # type: ignore[arg-type]
         await ledger.send(story.id, post.encode(post.stop(statement, signer=signer.sign, keyid=signer.keyid)))
-    step = "" if story.head.owner else f"mandamus resume {story.id}"
+    step = "" if story.head.owner else cli.command(f"resume {story.id}")
     said = f"{story.head.owner} takes it at its next step" if story.head.owner else f"nobody drives it; carried out by: {step}"
     cli.tell(
         {"mode": mode, "next": step, "owner": story.head.owner, "principal": principal, "run_id": story.id},

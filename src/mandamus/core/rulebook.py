@@ -21,6 +21,20 @@ from mandamus.errors import Misuse
 _id = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}").fullmatch
 _span = re.compile(r"([1-9][0-9]{0,8})(s|m|h|d)").fullmatch
 _unit = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+# How the settings of a kind are written, for people who wrote another form.
+EXAMPLES = {
+    "dualApproval": '{over: "10000.00 USD"}',
+    "maxAmount": '{limit: "1000.00 USD"}',
+    "maxDailyLimit": '{limit: "1000.00 USD"}',
+    "needsApproval": "{tools: [wire], roles: [treasurer], quorum: 2}",
+    "noWritesOn": "{weekdays: [saturday, sunday]}",
+    "permit": "{safety: financial}",
+    "recipientAllowlist": "{recipients: [Acme]}",
+    "stepBudget": "{turns: 20}",
+    "toolAllowlist": "{tools: [send_payment]}",
+    "toolDenylist": "{tools: [wire]}",
+    "workingHours": '{from: "08:30", to: "17:00"}',
+}
 _RESERVED = ("ask.", "default.", "no_match")
 _BESIDE = ("id", "name", "on_deny", "reason", "tenant")
 OnDeny = Literal["feedback", "halt"]
@@ -120,12 +134,23 @@ def _rule(entry: dict[str, Any], places: Below, taken: set[str]) -> Rule:
         inner = (kind,)
     params = {} if params is None else params
     _refuse_empty(params, Below(places, inner))
-    settings = shaped(params, KINDS[kind][0], Below(places, inner), code="MDM-0720", what=kind)
+    settings = _settings(params, kind, Below(places, inner))
     beside = {key: entry[key] for key in _BESIDE if key in entry and key != "id"}
     told = shaped(beside, _Beside, places, code="MDM-0720", what=kind)
     name = _rule_id(entry, kind, places, taken)
     fields = {f: getattr(told, f) for f in told.__struct_fields__}
     return Rule(id=name, kind=kind, settings=settings, places=Below(places.outer, (*places.root, *inner)), **fields)
+
+
+def _settings(params: Any, kind: str, places: Below) -> Any:
+    """Its settings, or a Misuse that shows how they are written."""
+    try:
+        return shaped(params, KINDS[kind][0], places, code="MDM-0720", what=kind)
+    except Misuse as error:
+        d, example = error.diagnosis, EXAMPLES.get(kind, "")
+        if d.fix or not example:
+            raise
+        raise Misuse(d.what, code=d.code, where=d.where, expected=d.expected, found=d.found, why=d.why, fix=f"{kind}: {example}") from None
 
 
 def _refuse_empty(params: Any, places: Places) -> None:

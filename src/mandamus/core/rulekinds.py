@@ -35,6 +35,7 @@ class Permit(Kind, frozen=True, kw_only=True):
     role: Some = ()
     safety: Some = ()
     tool: Some = ()
+    tools: Some = ()
     max_amount: str = ""
 
 
@@ -166,13 +167,18 @@ def minutes(rule: Rule, key: str, text: str) -> int:
     return int(text[:2]) * 60 + int(text[3:])
 
 
+def tools_of(settings: Any) -> tuple[str, ...]:
+    """Named by `tools`, or by `tool` where that is a setting too: both are read, so none of them can be forgotten."""
+    return tuple(dict.fromkeys((*many(getattr(settings, "tools", ())), *many(getattr(settings, "tool", ())))))
+
+
 # -- Cedar -----------------------------------------------------------------------------------------------------------------------
 def policy(rule: Rule, effect: str, *when: str, part: str = "", reason: str, principal: str = "principal", **notes: str) -> str:
     """One policy in the layout that Cedar's own formatter gives. `part` tells the policies of one rule apart."""
     head = {"id": rule.id + (f".{part}" if part else ""), "name": rule.name, **notes, "reason": rule.reason or reason}
     head |= {"on_deny": rule.on_deny} if effect == "forbid" and notes.get("verdict") != "escalate" else {}
     lines = [f"@{key}({quoted(value)})" for key, value in head.items() if value]
-    tools = many(getattr(rule.settings, "tools", getattr(rule.settings, "tool", ())))
+    tools = tools_of(rule.settings)
     actions = tools or GROUPS
     scope = (
         f"action == Action::{quoted(tools[0])}" if len(tools) == 1 else f"action in [{', '.join('Action::' + quoted(t) for t in actions)}]"
@@ -187,7 +193,7 @@ def policy(rule: Rule, effect: str, *when: str, part: str = "", reason: str, pri
 def _scope(rule: Rule, default: str) -> list[str]:
     """Conditions on the tenant and the safety class. A rule about money without tools or classes is about `financial`."""
     safety = many(getattr(rule.settings, "safety", ()))
-    named = getattr(rule.settings, "tools", getattr(rule.settings, "tool", ()))
+    named = tools_of(rule.settings)
     for i, word in enumerate(safety):
         path: Path = ("safety",) if isinstance(rule.settings.safety, str) else ("safety", i)
         one_of(word, SAFETY, rule.places, path, what="safety class", code="MDM-0721")

@@ -16,6 +16,7 @@ from mandamus.core import records as r
 from mandamus.core.canonical import digest
 from mandamus.core.clock import Clock
 from mandamus.core.records import Fact, Record, Reserve
+from mandamus.errors import ProofError
 
 replace = structs.replace
 
@@ -360,6 +361,7 @@ def _judged(run: Run, record: Record[Any], fact: r.ActionJudged) -> Run:
 
 @_on(r.ActionStarted)
 def _started(run: Run, record: Record[Any], fact: r.ActionStarted) -> Run:
+    _move(record, run.actions[fact.action], "started")
     if run.spent.denials:
         run = replace(run, spent=replace(run.spent, denials=0))
     return _with(
@@ -370,7 +372,7 @@ def _started(run: Run, record: Record[Any], fact: r.ActionStarted) -> Run:
     )  # fmt: skip
 
 
-def _move(run: Run, record: Record[Any], action: Action, state: str) -> None:
+def _move(record: Record[Any], action: Action, state: str) -> None:
     """The table is the law for stored records too: nobody goes on with a run that its rules cannot have made."""
     if state not in ACTIONS[action.state]:
         raise ProofError(
@@ -397,6 +399,7 @@ def _action_ended(run: Run, record: Record[Any], fact: r.ActionEnded) -> Run:
     """An unknown that people abandon is settled; a failure with `retry_at` is tried again, after a new judgement."""
     unknown = fact.result == "unknown"
     state = "settled" if unknown and fact.via == "people" else fact.result
+    _move(record, run.actions[fact.action], state)
     change: dict[str, Any] = {"state": state, "code": fact.code or "", "retry_at": fact.retry_at or 0, "request": None}
     if not unknown or fact.via == "people":
         change["reserves"] = ()

@@ -63,7 +63,8 @@ def seal(drafts: Sequence[Draft], at: Position, claim: str, salts: Iterator[byte
         fact, kind = draft.fact, type(draft.fact).__name__
         parts, payloads = _sealed_body(draft.body, run, seq, salts) if draft.body else (UNSET, ())
         record: AnyRecord = Record(
-            actor=draft.actor, at=claim, body=parts, causes=draft.causes, epoch=epoch, fact=fact, prev=tip, run=run, seq=seq, turn=draft.turn,
+            actor=draft.actor, at=claim, body=parts, causes=draft.causes, epoch=epoch, fact=fact, prev=tip, run=run, seq=seq,
+            turn=draft.turn,
             type=kind,
         )  # fmt: skip
         raw = encode(record)

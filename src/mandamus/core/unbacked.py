@@ -21,6 +21,7 @@ _number = r"(?<![0-9.,])(?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})(?:\.[0-9]{
 _amount = re.compile(rf"(?:\b([A-Z]{{3,5}})|([€$£¥]))\s?({_number})|({_number})\s?(?:([A-Z]{{3,5}})\b|([€$£¥]))")
 _id = re.compile(r"(?<![\w./:-])(?=[\w./:-]*[0-9])[A-Za-z][\w./:-]{2,79}(?<![./:-])|(?<![\w.,-])[0-9]{6,40}(?![\w,-])")
 _plain = re.compile(_number)
+_scale = re.compile(r'"decimals":[0-9]+')  # how an amount is written is no number that anybody named
 
 
 def unbacked(text: str, outcomes: Iterable[Any]) -> tuple[str, ...]:
@@ -61,7 +62,7 @@ def _carried(outcomes: Iterable[Any]) -> tuple[str, set[str]]:
         texts.append(outcome if isinstance(outcome, str) else canon(outcome).decode())
         numbers |= set(_money(outcome))
     words = "\n".join(texts)
-    return words, numbers | {_same(m) for m in _plain.findall(words)}
+    return words, numbers | {_same(m) for m in _plain.findall(_scale.sub("", words))}
 
 
 def _money(value: Any) -> Iterator[str]:

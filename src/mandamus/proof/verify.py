@@ -407,7 +407,7 @@ def _state(records: Sequence[AnyRecord]) -> str:
     """The digest of the fold; a chain that the fold cannot follow has none."""
     try:
         return state_digest(fold(records))
-    except (KeyError, AssertionError, ValueError, TypeError, AttributeError):
+    except (KeyError, AssertionError, ValueError, TypeError, AttributeError, ProofError):
         return "none: the fold cannot follow these records"
 
 

@@ -91,6 +91,7 @@ class Votes:
         self.served: dict[str, list[str]] = {}  # action -> the allowances that its first attempt was charged to
         self.opened: dict[int, Opened] = {}  # seq of a vote -> its ballot
         self.modified: dict[str, AnyRecord] = {}
+        self.rejections: dict[str, list[AnyRecord]] = {}
         self.authors: dict[str, str] = {}  # action -> who wrote its arguments anew
         self.unknown: dict[str, int] = {}
         self.requests: dict[str, AnyRecord] = {}
@@ -217,6 +218,8 @@ class Votes:
                 raise self._broken(record, f"the signed ballot names another {why}", code="MDM-0653")
             self.opened[record.seq] = opened
             self.tally.votes += 1
+        if fact.decision == "reject":
+            self.rejections.setdefault(request.request, []).append(record)
         if fact.decision == "modify":
             self.modified[request.action] = record
 
@@ -333,9 +336,9 @@ class Votes:
     def _unopposed(self, record: AnyRecord, request: ApprovalRequested) -> None:
         """One rejection by somebody whom the tier asks decides, whoever approved."""
         tier = self._tier(request)
-        for other in self.records[: record.seq]:
+        for other in self.rejections.get(request.request, ()):
             vote: Any = other.fact
-            if _says(vote, request.request, "reject") and (tier is None or may_vote(tier, vote.principal, self.trust)):
+            if tier is None or may_vote(tier, vote.principal, self.trust):
                 raise self._broken(record, f"it had been rejected at event {other.seq}", code="MDM-0654")
 
     def _counted(self, record: AnyRecord, action: str, voted: AnyRecord, people: dict[str, set[str]]) -> None:

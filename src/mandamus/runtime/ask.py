@@ -44,7 +44,12 @@ def _lost(s: Session, effect: e.AskModel, fault: ModelFault) -> e.ModelLost:
     wait_ms = fault.retry_after_ms if fault.retry_after_ms is not None else BACKOFF_MS * 2 ** min(effect.attempt - 1, 8)
     again = None if fault.category in NEVER_AGAIN else s.clock().now + wait_ms * 1000
     return e.ModelLost(
-        turn=effect.turn, attempt=effect.attempt, category=fault.category, retry_at=again, status=fault.status, partial=_kept_text(fault.partial)
+        turn=effect.turn,
+        attempt=effect.attempt,
+        category=fault.category,
+        retry_at=again,
+        status=fault.status,
+        partial=_kept_text(fault.partial),
     )
 
 
@@ -136,4 +141,3 @@ def typed_output(s: Session, text: str) -> tuple[Any, str]:
         return msgspec.convert(parse(text.encode()), kind, strict=True), ""
     except (ValueError, msgspec.ValidationError) as error:
         return None, str(error)
-

@@ -77,7 +77,8 @@ async def _done(s: Session, action: Action, tool: Tool, value: Any) -> e.Outcome
     plain, raw, state = _readable(tool, value)
     checks = await guard.tool_result(s, tool.name, _text(plain)) if s.bound.guards and state == "valid" else ()
     return e.Outcome(
-        action=action.id, attempt=action.attempt, kind="done", value=plain, raw=raw, output=state, data=name_of(tool.spec.data), checks=checks,  # type: ignore[arg-type]
+        action=action.id, attempt=action.attempt, kind="done", value=plain, raw=raw, output=state,  # type: ignore[arg-type]
+        data=name_of(tool.spec.data), checks=checks,
         spends=_spends(action, value),
     )  # fmt: skip
 
@@ -120,9 +121,15 @@ def _raised(s: Session, action: Action, tool: Tool, error: BaseException) -> e.O
     """Doubt. The kind and the place of the error are kept; its text may hold a secret and is shown to nobody who did not ask for it."""
     frame = traceback.extract_tb(error.__traceback__)[-1:]
     where = f"{os.path.basename(frame[0].filename)}:{frame[0].lineno} {frame[0].name}" if frame else ""
-    text = f": {error}" if os.environ.get("MANDAMUS_SHOW_ERRORS") else f" at {where} (MANDAMUS_SHOW_ERRORS=1 shows its text, which may hold a secret)"
+    text = (
+        f": {error}"
+        if os.environ.get("MANDAMUS_SHOW_ERRORS")
+        else f" at {where} (MANDAMUS_SHOW_ERRORS=1 shows its text, which may hold a secret)"
+    )
     s.env.warn(f"tool {tool.name!r} raised {type(error).__name__}{text}")
-    return msgspec.structs.replace(_doubt(s, action, tool, "fault"), value={"type": type(error).__name__, "where": where}, data=name_of(tool.spec.data))
+    return msgspec.structs.replace(
+        _doubt(s, action, tool, "fault"), value={"type": type(error).__name__, "where": where}, data=name_of(tool.spec.data)
+    )
 
 
 def _doubt(s: Session, action: Action, tool: Tool, cause: Any) -> e.Outcome:
@@ -162,7 +169,11 @@ async def reconcile(s: Session, effect: e.Reconcile) -> e.Outcome:
         case Absent() if _quiet(s, action, tool):
             again = action.cause == "lost" or action.attempt < tool.spec.retry.attempts
             return e.Outcome(
-                action=action.id, attempt=action.attempt, kind="absent", via="reconciled", code="absent",
+                action=action.id,
+                attempt=action.attempt,
+                kind="absent",
+                via="reconciled",
+                code="absent",
                 retry_at=s.env.time.now() if again else None,
             )
     return e.Outcome(action=action.id, attempt=action.attempt, kind="unclear", via="reconciled", retry_at=later)

@@ -25,7 +25,7 @@ from mandamus.runtime.session import Session
 from mandamus.tool import Tool
 
 if TYPE_CHECKING:
-    from mandamus.runtime.judge import Batch
+    from mandamus.runtime.batch import Batch
 
 DEPTH_MAX = 4
 

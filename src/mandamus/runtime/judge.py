@@ -14,7 +14,6 @@ from msgspec import UNSET
 from mandamus.core import effects as e
 from mandamus.core import facts as f
 from mandamus.core import judge as j
-from mandamus.core.accounts import Balance
 from mandamus.core.canonical import canon_own
 from mandamus.core.clock import Clock
 from mandamus.core.definition import ToolSpec
@@ -25,6 +24,7 @@ from mandamus.core.records import Ask, Issued, Reserve
 from mandamus.core.rules import CLOCK_AGE, RECONCILE_TRIES
 from mandamus.core.run import Action, Waiting, decision_of, ripe
 from mandamus.runtime import engines, handoff, people
+from mandamus.runtime.batch import Batch
 from mandamus.runtime.env import ulid
 from mandamus.runtime.session import Session
 
@@ -42,16 +42,8 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool = False
 
 
-class Batch:
-    """One effect's work: the run as it stood, the clock, and what earlier actions of the batch would reserve.
-
-    Whatever lies outside the run comes through `gather` and `said`; replay gives what was recorded instead.
-    """
-
-    def __init__(self, s: Session, clock: Clock) -> None:
-        self.s, self.run, self.clock, self.authority = s, s.run, clock, s.authority
-        self.tentative: dict[str, int] = {}
-        self.read: dict[str, Balance] = {}
+class Judging(Batch):
+    """A batch that reads what lies outside the run where it stands now; replay gives what was recorded instead."""
 
     async def gather(self, action: Action, tool: ToolSpec, args: dict[str, Any]) -> Gathered:
         sums, reserves = await sums_of(self, tool, args, action)
@@ -59,23 +51,17 @@ class Batch:
         standing, allowance = await _allowance(self, tool, args, action)
         facts = f.PeopleFacts(approved=len(votes), met=met, roles=people.roles(self.s, votes), standing=standing)
         stopped = self.s.env.log.stopped(self.s.bound.spec.name, self.s.env.tenant) or await handoff.stopped(self)
-        return Gathered(people=facts, votes=votes, sums=sums, reserves=reserves, used=allowance if standing and not met else (), stopped=stopped)
+        used = allowance if standing and not met else ()
+        return Gathered(people=facts, votes=votes, sums=sums, reserves=reserves, used=used, stopped=stopped)
 
     async def said(self, action: Action, request: Waiting, decision: str) -> bool:
         """Whether people gave this answer about an outcome, by ballots that verify now."""
         return await people.said(self, action, request, decision)
 
-    async def balance(self, id: str) -> Balance:
-        """An account as this judgement saw it first; its intent is appended only onto that version."""
-        if id not in self.read:
-            account = await self.s.env.ledger.account(id)
-            self.read[id] = Balance(id) if account is None else Balance(id, account.version, account.hash, account.reserved, account.spent)
-        return self.read[id]
-
 
 async def perform(s: Session, effect: e.Judge) -> e.Judgement:
     s.authority = s.env.log.authority
-    batch = Batch(s, policy_clock(s, exact=any(_ages(s.run.actions[id]) for id in effect.actions)))
+    batch = Judging(s, policy_clock(s, exact=any(_ages(s.run.actions[id]) for id in effect.actions)))
     if s.env.log.policies.get(s.bound.spec.name, s.bound.book.digest) != s.bound.book.digest:
         return e.Judgement(seq=effect.seq, clock=batch.clock, verdicts=(_replaced(batch, batch.run.actions[effect.actions[0]]),))
     verdicts: list[e.Verdict] = []
@@ -84,7 +70,7 @@ async def perform(s: Session, effect: e.Judge) -> e.Judgement:
     return e.Judgement(seq=effect.seq, clock=batch.clock, verdicts=tuple(verdicts), read=tuple(batch.read.values()))
 
 
-def _replaced(b: Batch, action: Action) -> e.Verdict:
+def _replaced(b: Judging, action: Action) -> e.Verdict:
     """Another policy of this agent was put in force while the run lives: the one at hand answers for nothing any more."""
     gone = j.Answer(layer="policy", verdict="error", code="policy_replaced", errors=("the policy of this run was replaced",))
     combined = j.combine([gone])
@@ -102,7 +88,7 @@ def _ages(action: Action) -> bool:
     return action.effect == "keyed" and action.state == "doubted"
 
 
-async def one(b: Batch, action: Action) -> e.Verdict:
+async def one(b: Judging, action: Action) -> e.Verdict:
     asked = action.request
     if action.state == "unknown" and asked and asked.about == "start":  # people said again; now its start is asked for
         return await _start(b, action)
@@ -111,7 +97,7 @@ async def one(b: Batch, action: Action) -> e.Verdict:
     return await _start(b, action)
 
 
-def _nothing_left_to_try(b: Batch, action: Action) -> bool:
+def _nothing_left_to_try(b: Judging, action: Action) -> bool:
     """Only people can say what became of it (table of DURABILITY, section 5)."""
     if action.state == "unknown":
         return True
@@ -133,13 +119,13 @@ def _nothing_left_to_try(b: Batch, action: Action) -> bool:
             return action.cause != "lost" and action.attempt >= attempts and action.effect != "read"
 
 
-def _age_ms(b: Batch, action: Action) -> int:
+def _age_ms(b: Judging, action: Action) -> int:
     """How long ago its operation id was used first."""
     return (b.clock.now - action.clock) // 1000 if action.clock else 0
 
 
 # -- the start of an action --------------------------------------------------------------------------------------------------
-async def _start(b: Batch, action: Action) -> e.Verdict:
+async def _start(b: Judging, action: Action) -> e.Verdict:
     s, run = b.s, b.run
     tool = s.bound.tools.get(action.tool)
     first = j.contract(action, tool.spec if tool else None)
@@ -167,7 +153,7 @@ async def _start(b: Batch, action: Action) -> e.Verdict:
 
 
 async def _ask(
-    b: Batch, tool: ToolSpec, action: Action, args: dict[str, Any], own: list[j.Answer], known: f.PeopleFacts, sums: dict[str, int]
+    b: Judging, tool: ToolSpec, action: Action, args: dict[str, Any], own: list[j.Answer], known: f.PeopleFacts, sums: dict[str, int]
 ) -> tuple[Any, j.Combined]:
     """No permit at all is a deny. An engine that asks people is no answer yet: whether a permit stands behind it is asked with a full
     quorum before anybody is bothered."""
@@ -187,7 +173,7 @@ def _no_chain(name: str) -> j.Answer:
 
 
 async def _wanted(
-    b: Batch, tool: ToolSpec, action: Action, args: dict[str, Any], met: tuple[str, ...], sums: dict[str, int]
+    b: Judging, tool: ToolSpec, action: Action, args: dict[str, Any], met: tuple[str, ...], sums: dict[str, int]
 ) -> dict[str, int]:
     """Per chain, how many people the policy of today asks for while only the chains `met` have answered."""
     try:
@@ -201,7 +187,15 @@ async def _wanted(
 
 
 async def _with_intent(
-    b: Batch, action: Action, tool: ToolSpec, args: dict[str, Any], combined: j.Combined, facts: Any, decision: Any, reserves: tuple[Reserve, ...], votes: tuple[int, ...]
+    b: Judging,
+    action: Action,
+    tool: ToolSpec,
+    args: dict[str, Any],
+    combined: j.Combined,
+    facts: Any,
+    decision: Any,
+    reserves: tuple[Reserve, ...],
+    votes: tuple[int, ...],
 ) -> e.Verdict:
     verdict = _verdict(b, action, combined, tool, facts, decision)
     settle = "again" if action.state == "unknown" else ""
@@ -218,12 +212,13 @@ async def _with_intent(
     issued = [Issued(capability=f"tool.invoke:{tool.name}", mechanism="in_process")]
     operation = action.operation or operation_id(args=action.args, call=action.call, run=b.run.id, tool=tool.name)
     return msgspec.structs.replace(
-        verdict, operation=operation, capabilities=tuple(issued), deadline_ms=tool.timeout_ms, landing_ms=tool.timeout_ms, reserves=reserves,
+        verdict, operation=operation, capabilities=tuple(issued), deadline_ms=tool.timeout_ms, landing_ms=tool.timeout_ms,
+        reserves=reserves,
         votes=tuple(sorted(votes)), child=handoff.child_id(operation) if tool.kind == "handoff" else "", settle=settle,
     )  # fmt: skip
 
 
-def _verdict(b: Batch, action: Action, c: j.Combined, tool: ToolSpec | None, facts: Any, decision: Any) -> e.Verdict:
+def _verdict(b: Judging, action: Action, c: j.Combined, tool: ToolSpec | None, facts: Any, decision: Any) -> e.Verdict:
     return e.Verdict(
         action=action.id, verdict=c.verdict, layers=c.layers, determining=tuple([d.id for d in c.determining]), asks=c.asks, code=c.code,
         engine=c.engine, bundle=b.s.bound.book.digest, authority=b.authority,
@@ -242,7 +237,7 @@ def _decision(c: j.Combined, hypothetical: str, micros: int) -> dict[str, Any]:
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------------
-async def sums_of(b: Batch, tool: ToolSpec, args: dict[str, Any], action: Action) -> tuple[dict[str, int], tuple[Reserve, ...]]:
+async def sums_of(b: Judging, tool: ToolSpec, args: dict[str, Any], action: Action) -> tuple[dict[str, int], tuple[Reserve, ...]]:
     """Per limit: what is used in its window, and what this action would reserve. What the action itself holds is not counted twice."""
     sums: dict[str, int] = {}
     reserves: list[Reserve] = []
@@ -268,13 +263,13 @@ def _applies(limit: f.Limit, tool: ToolSpec) -> bool:
     return tool.name in limit.tools if limit.tools else not limit.safety or tool.safety in limit.safety
 
 
-def limit_account(b: Batch, limit: f.Limit) -> str:
+def limit_account(b: Judging, limit: f.Limit) -> str:
     who = {"agent": b.s.bound.spec.name, "tenant": "-"}.get(limit.per, "-")
     window = b.clock.local().date if limit.window == "day" else b.run.id
     return f"limit/{b.s.env.tenant}/{limit.id}/{who}/{window}"
 
 
-async def _allowance(b: Batch, tool: ToolSpec, args: dict[str, Any], action: Action) -> tuple[str, tuple[Reserve, ...]]:
+async def _allowance(b: Judging, tool: ToolSpec, args: dict[str, Any], action: Action) -> tuple[str, tuple[Reserve, ...]]:
     """A standing vote that still covers this action: (its digest, what it would be charged). A fact for policy, not a bypass."""
     if not b.s.env.log.standing or tool.effect == "irreversible" or tool.safety == "privileged":
         return "", ()
@@ -293,7 +288,7 @@ async def _allowance(b: Batch, tool: ToolSpec, args: dict[str, Any], action: Act
 
 
 # -- requests to people ------------------------------------------------------------------------------------------------------
-async def _request(b: Batch, action: Action, tool: ToolSpec, args: dict[str, Any], c: j.Combined, ask: Ask, about: str) -> e.Request:
+async def _request(b: Judging, action: Action, tool: ToolSpec, args: dict[str, Any], c: j.Combined, ask: Ask, about: str) -> e.Request:
     chain = engines.chain_of(b.s.bound.book, ask.chain)
     assert chain is not None, "an ask of an unknown chain is the verdict error"
     quorums = tuple(max(t.quorum, ask.quorum if n == 0 else 0) for n, t in enumerate(chain.tiers))
@@ -308,13 +303,14 @@ async def _request(b: Batch, action: Action, tool: ToolSpec, args: dict[str, Any
     )  # fmt: skip
 
 
-async def _settle(b: Batch, action: Action) -> e.Verdict:
+async def _settle(b: Judging, action: Action) -> e.Verdict:
     """Nobody knows what became of it: ask people, or carry out what they said."""
     tool = b.s.bound.tools[action.tool]
     if engines.chain_of(b.s.bound.book, _chain(b)) is None:
         broken = j.combine([_no_chain(_chain(b))])
         return msgspec.structs.replace(_verdict(b, action, broken, tool.spec, {}, _decision(broken, "", 0)), about="outcome")
-    asks = j.Answer(layer="asks", verdict="escalate", asks=(Ask(chain=_chain(b), quorum=1),), determining=(f.Determining(id="outcome.unknown", verdict="escalate"),))
+    rule = f.Determining(id="outcome.unknown", verdict="escalate")
+    asks = j.Answer(layer="asks", verdict="escalate", asks=(Ask(chain=_chain(b), quorum=1),), determining=(rule,))
     combined = j.combine([asks])
     verdict = msgspec.structs.replace(_verdict(b, action, combined, tool.spec, {}, _decision(combined, "", 0)), about="outcome")
     request = action.request
@@ -326,11 +322,12 @@ async def _settle(b: Batch, action: Action) -> e.Verdict:
         if said == "again":
             return await _start(b, msgspec.structs.replace(action, request=None))
         return msgspec.structs.replace(verdict, verdict="allow", settle=said)
-    expired = j.combine([j.Answer(layer="asks", verdict="deny", code="expired", determining=(f.Determining(id="ask.expired", verdict="deny"),))])
+    rule = f.Determining(id="ask.expired", verdict="deny")
+    expired = j.combine([j.Answer(layer="asks", verdict="deny", code="expired", determining=(rule,))])
     return msgspec.structs.replace(_verdict(b, action, expired, tool.spec, {}, _decision(expired, "", 0)), about="outcome", halt="people")
 
 
-def _chain(b: Batch) -> str:
+def _chain(b: Judging) -> str:
     """Who settles unknown outcomes: the agent's oversight chain, else the only chain there is, else any one approver."""
     chains = b.s.bound.book.chains
     return b.s.bound.spec.oversight or (next(iter(chains)) if len(chains) == 1 else f.DEFAULT_CHAIN.id)

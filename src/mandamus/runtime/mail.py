@@ -108,7 +108,8 @@ async def _vote(s: Session, ref: MailRef, message: post.Vote) -> e.Mail:
         if isinstance(proposed, str):
             return _refused(s, ref, proposed, {"kind": "vote", "principal": principal})
         modified = proposed
-    assert action.request is not None and tier is not None
+    assert action.request is not None
+    assert tier is not None
     return e.Mail(
         ref=ref, clock=s.clock(), kind="vote", principal=principal, action=action.id, request=action.request.id,
         about="outcome" if ballot.decision in ("done", "again", "abandon") else "start", decision=ballot.decision,
@@ -151,7 +152,7 @@ def _why_not(s: Session, action: Action | None, principal: str, ballot: ballots.
 
 
 def barred(s: Session, tier: f.Tier, action: Action, principal: str, decision: str) -> str:
-    """Why this person may not say this about this action; "" when they may. Whoever asked for it or wrote its arguments does not judge it."""
+    """Why this person may not say this about this action, or "". Whoever asked for it or wrote its arguments does not judge it."""
     user = s.run.genesis.user
     asked = "requester" in tier.sod and user is not UNSET and principal == user.principal
     wrote = "author" in tier.sod and principal == action.author

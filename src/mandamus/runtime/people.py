@@ -20,7 +20,7 @@ from mandamus.runtime import engines, mail
 from mandamus.runtime.session import Session
 
 if TYPE_CHECKING:
-    from mandamus.runtime.judge import Batch
+    from mandamus.runtime.batch import Batch
 
 Wanted = Callable[[tuple[str, ...]], Awaitable[dict[str, int]]]
 
@@ -119,5 +119,3 @@ def roles(s: Session, votes: dict[str, int]) -> tuple[str, ...]:
         return ()
     trust = s.env.trust()
     return tuple(sorted({role for p in votes for role in trust.roles_of(p)}))
-
-

@@ -42,7 +42,7 @@ async def perform(s: Session, effect: e.Prepare) -> e.Prepared:
 
 
 async def warm(s: Session) -> None:
-    """Join what the newest recorded compile had joined. A process that took the run over begins here, so that the same log gives the same prompt."""
+    """Join what the newest recorded compile had joined. A process that took the run over begins here: same log, same prompt."""
     if s.joined < s.transcript.compiled:
         await join(s, s.transcript.items[s.joined : s.transcript.compiled])
 
@@ -50,7 +50,9 @@ async def warm(s: Session) -> None:
 async def join(s: Session, items: list[Item]) -> list[str]:
     """Append the items to the running prompt; returns the user's new words, for the guardrails of point `input`."""
     if not s.messages:
-        s.tokens = _tokens(s.bound.spec.instructions) + sum(_tokens(t.description) + _tokens(str(t.input_schema)) for t in s.bound.spec.tools)
+        s.tokens = _tokens(s.bound.spec.instructions) + sum(
+            _tokens(t.description) + _tokens(str(t.input_schema)) for t in s.bound.spec.tools
+        )
     if len(items) > 2:
         await s.preload({(item.seq, item.part) for item in items if item.part})
     heard: list[str] = []

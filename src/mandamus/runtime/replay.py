@@ -29,7 +29,7 @@ from mandamus.core.semantic import differences, meaning, semantic_hash
 from mandamus.errors import Misuse
 from mandamus.runtime import ask, judge, prepare
 from mandamus.runtime.env import Bound, Env
-from mandamus.runtime.judge import Batch, Gathered
+from mandamus.runtime.judge import Gathered, Judging
 from mandamus.runtime.recording import Recording
 from mandamus.runtime.recover import recall
 from mandamus.runtime.session import Session
@@ -263,7 +263,7 @@ class _Walk:
         self.divergences.append(Divergence(event=n, type=kind, field=field, expected=_shown(expected), found=_shown(found)))
 
 
-class _Recorded(Batch):
+class _Recorded(Judging):
     """A judgement whose outside is the recording: sums, people and stops as they were."""
 
     def __init__(self, s: Session, clock: Clock, recording: Recording, at: int | None, asked: dict[str, Any]) -> None:

@@ -242,7 +242,9 @@ class Session:
         """As last seen by a judgement, else as stored now. Writing over a stale one is a Conflict, by version."""
         if id not in self.balances:
             account = await self.env.ledger.account(id)
-            self.balances[id] = Balance(id) if account is None else Balance(id, account.version, account.hash, account.reserved, account.spent)
+            self.balances[id] = (
+                Balance(id) if account is None else Balance(id, account.version, account.hash, account.reserved, account.spent)
+            )
         return self.balances[id]
 
     async def _roll_back(self) -> None:
@@ -362,7 +364,7 @@ class Session:
         return payload
 
     async def repeats(self, tool: str, args: bytes) -> int | None:
-        """seq of an equal earlier proposal of this run, by canonical arguments. Plaintext is compared here; only the number is ever recorded."""
+        """seq of an equal earlier proposal of this run, by canonical arguments; only the number is ever recorded."""
         if self.proposed is None:
             self.proposed = {}
             async for p in self.env.ledger.payloads(self.run.id):
@@ -381,4 +383,3 @@ def _irreversible(run: Run, fact: r.Fact) -> bool:
         return False
     action = run.actions[fact.action]
     return action.effect == "irreversible" or bool(action.parent)
-
