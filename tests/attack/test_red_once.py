@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -15,6 +16,7 @@ from mandamus import Absent, Conflict, Ctx, Found, Money, Receipt, escalate, rul
 from mandamus.core import records as r
 from mandamus.core.rules import RECONCILE_TRIES
 from mandamus.ports import AccountWrite
+from mandamus.runtime import threads
 from mandamus.testing.people import stop
 from mandamus.testing.power import Power, PowerCut, PowerLedger
 from tests.crash.stand import OWN, PAY, PLAIN, SMALL, Retry, Stand, agent_of, pay_tool, waiting
@@ -291,3 +293,19 @@ asyncio.run(go())
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout.split() == ["running", "started"]
+
+
+def test_tools_that_hang_leave_room_for_the_next_one() -> None:
+    """More calls than there are threads hang and are given up; the next call still gets a thread at once."""
+    workers, end = threads.Workers(2), threading.Event()
+    try:
+        hung = [workers.submit(end.wait) for _ in range(2)]
+        while not all(f.running() for f in hung):
+            time.sleep(0.01)
+        waiting = workers.submit(lambda: 1)
+        for future in hung:
+            workers.abandon(future)
+        assert workers.submit(lambda: 2).result(timeout=10) == 2
+        assert waiting.result(timeout=10) == 1
+    finally:
+        end.set()

@@ -63,7 +63,12 @@ async def _call(tool: Tool, ctx: Ctx, values: Any) -> Any:
     if tool.is_async:
         return await tool.fn(*given, **kwargs)
     context = contextvars.copy_context()
-    return await asyncio.wrap_future(_workers.submit(functools.partial(context.run, functools.partial(tool.fn, *given, **kwargs))))
+    work = _workers.submit(functools.partial(context.run, functools.partial(tool.fn, *given, **kwargs)))
+    try:
+        return await asyncio.wrap_future(work)
+    except asyncio.CancelledError:
+        _workers.abandon(work)
+        raise
 
 
 def _asked_to_go() -> bool:

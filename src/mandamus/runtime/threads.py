@@ -94,19 +94,28 @@ class Workers:
     """Daemon threads, made as they are needed: one that hangs keeps neither the interpreter nor the others waiting."""
 
     def __init__(self, most: int = WORKERS_MAX) -> None:
-        self._most, self._count, self._idle = most, 0, 0
+        self._most, self._count, self._idle, self._pending = most, 0, 0, 0
         self._lock = threading.Lock()
+        self._given_up: weakref.WeakSet[concurrent.futures.Future[Any]] = weakref.WeakSet()
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], concurrent.futures.Future[Any]]] = queue.SimpleQueue()
 
     def submit(self, work: Callable[[], Any]) -> concurrent.futures.Future[Any]:
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         with self._lock:
             self._jobs.put((work, future))
+            self._pending += 1
             _count(future)
-            if self._idle < self._jobs.qsize() and self._count < self._most:
+            if self._idle < self._pending and self._count < self._most:
                 self._count += 1
                 threading.Thread(target=self._work, name=f"tool-{self._count}", daemon=True).start()
         return future
+
+    def abandon(self, future: concurrent.futures.Future[Any]) -> None:
+        """Nobody waits for this work any more. Its thread may hang for ever: it leaves the set, so that others have room."""
+        with self._lock:
+            if future.running() and future not in self._given_up:
+                self._given_up.add(future)
+                self._count -= 1
 
     def _work(self) -> None:
         while True:
@@ -114,8 +123,11 @@ class Workers:
                 self._idle += 1
             work, future = self._jobs.get()
             with self._lock:
-                self._idle -= 1
+                self._idle, self._pending = self._idle - 1, self._pending - 1
             _run(work, future)
+            with self._lock:
+                if future in self._given_up:
+                    return
             del work, future
 
 
