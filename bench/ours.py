@@ -58,7 +58,9 @@ def agent(turns: int, only: Any = add, *, last: Any = None, policies: Any = PERM
     steps = [Step(calls=((name, {"a": k, "b": 1}),)) for k, name in enumerate(names)]
     tools = [only] if last is None else [only, last]
     budget = Budget(turns=turns + 5, calls=turns + 5)
-    return Agent(name="bench", purpose="bench", model=ScriptedModel([*steps, "done"]), tools=tools, policies=policies, budget=budget)
+    model = ScriptedModel([*steps, "done"])
+    window = 10**9  # ten thousand turns do not fit a real model's window; what is measured is the log
+    return Agent(name="bench", purpose="bench", model=model, tools=tools, policies=policies, budget=budget, window=window)
 
 
 async def ready(turns: int) -> Agent[str]:
