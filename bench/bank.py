@@ -8,17 +8,20 @@ KIND is what the other side of an effect can do for us, from the least to the mo
     askable    pays whenever it is told to, and tells whether a key was paid
     keyed      pays a key once
 
-One request per connection, one line each way: `pay KEY` -> `paid N`; `find KEY` -> `found N`, `absent` or `refused`; `all` -> every
-payment's key.
+One request per connection, one line each way: `pay KEY [WHAT]` -> `paid N`; `find KEY` -> `found N`, `absent` or `refused`; `all` ->
+what every payment was for. Only a keyed bank compares keys; what a payment is for (its number; without one the key) is for those who count.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import socket
+import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 CALLS = itertools.count(1)
 
@@ -30,12 +33,12 @@ def ask(line: str) -> str:
         return s.makefile().readline().strip()
 
 
-def pay(key: str) -> str:
+def pay(key: str, what: str = "") -> str:
     """The effect of the matrix. Dies before or after it when CRASH_MODE says so, at this process's payment number CRASH_AT."""
     dies = os.environ.get("CRASH_MODE") if next(CALLS) == int(os.environ.get("CRASH_AT", "1")) else None
     if dies == "pre":
         os._exit(9)
-    answer = ask(f"pay {key}")
+    answer = ask(f"pay {key} {what or key}")
     if dies == "post":
         os._exit(9)
     return answer
@@ -46,33 +49,52 @@ def find(key: str) -> str:
     return ask(f"find {key}")
 
 
-def answer(line: str, paid: list[str], kind: str) -> str:
-    """The bank's rules."""
-    verb, _, key = line.partition(" ")
+@contextlib.contextmanager
+def opened(folder: str, kind: str) -> Iterator[str]:
+    """A bank of its own, open for business: its port."""
+    with subprocess.Popen((sys.executable, __file__, folder, kind), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as bank:
+        try:
+            yield bank.stdout.readline().strip()
+        finally:
+            bank.stdin.close()
+
+
+def paid(port: str) -> list[str]:
+    """What every payment was for, in order."""
+    os.environ["BENCH_BANK"] = port
+    return ask("all").split()
+
+
+def answer(line: str, book: dict[str, list[int]], whats: list[str], kind: str) -> str:
+    """The bank's rules. `book`: the places of a key's payments among all of them."""
+    verb, _, rest = line.partition(" ")
+    key, _, what = rest.partition(" ")
     if verb == "all":
-        return " ".join(paid)
+        return " ".join(whats)
     if verb == "find":
-        return "refused" if kind == "blind" else f"found {paid.index(key) + 1}" if key in paid else "absent"
-    if kind != "keyed" or key not in paid:
-        paid.append(key)
-    return f"paid {len(paid) - paid[::-1].index(key)}"
+        return "refused" if kind == "blind" else f"found {book[key][0] + 1}" if key in book else "absent"
+    if kind != "keyed" or key not in book:
+        book.setdefault(key, []).append(len(whats))
+        whats.append(what or key)
+    return f"paid {book[key][-1] + 1}"
 
 
 def serve(folder: str, kind: str) -> None:
     """Takes one request at a time. A payment is on disk before it is answered."""
-    paid: list[str] = []
-    with socket.create_server(("127.0.0.1", 0)) as door, open(os.path.join(folder, "bank"), "a") as book:
+    book: dict[str, list[int]] = {}
+    whats: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as door, open(os.path.join(folder, "bank"), "a") as file:
         print(door.getsockname()[1], flush=True)
         threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
         while True:
             client, _ = door.accept()
             with client, client.makefile("rw") as line:
-                before = len(paid)
-                said = answer(line.readline().strip(), paid, kind)
-                if len(paid) > before:
-                    book.write(paid[-1] + "\n")
-                    book.flush()
-                    os.fsync(book.fileno())
+                before = len(whats)
+                said = answer(line.readline().strip(), book, whats, kind)
+                if len(whats) > before:
+                    file.write(whats[-1] + "\n")
+                    file.flush()
+                    os.fsync(file.fileno())
                 line.write(said + "\n")
 
 

@@ -5,6 +5,7 @@ whole processes are measured too. Settings (environment):
 
     BENCH_DATA       where databases go (default: `.data` beside this file); a real disk, or W2 refuses to report
     BENCH_QUICK=1    smallest sizes
+    BENCH_CAP=1      set by `interleave` for a system that may be cut off: say when the timed part began
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ Work = Callable[[int, str], Sample]
 BENCH = pathlib.Path(__file__).resolve().parent
 DATA = pathlib.Path(os.environ.get("BENCH_DATA") or BENCH / ".data")
 QUICK = bool(os.environ.get("BENCH_QUICK"))
+CAPPED = bool(os.environ.get("BENCH_CAP"))
 MEMORY_DISKS = ("tmpfs", "ramfs")
 
 
@@ -45,6 +47,8 @@ class Meter:
     """
 
     def __enter__(self) -> Meter:
+        if CAPPED:
+            emit(began=time.perf_counter(), cpu=time.process_time())
         self._written, self._flushes = written(), flushes()
         self._wall, self._cpu = time.perf_counter(), time.process_time()
         return self
@@ -61,6 +65,11 @@ class Meter:
             if shimmed():
                 figures["flushes"] = self.flushes / units
         return figures
+
+
+def rates(events: int, m: Meter) -> Sample:
+    """How many records a second: of wall time, and of CPU time, which is what a core does."""
+    return {"events": events, "events_per_s": events / m.wall * 1e6, "events_per_cpu_s": events / m.cpu * 1e6}
 
 
 def middle(samples: Sequence[Sample]) -> Sample:
@@ -134,6 +143,16 @@ def scratch(tag: str) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def keep(path: pathlib.Path, data: bytes) -> None:
+    """What a caller stores for a framework that leaves it to him: whole or not at all, and on the disk."""
+    beside = path.with_suffix(".new")
+    with open(beside, "wb") as f:
+        f.write(data)
+        f.flush()
+        os.fsync(f.fileno())
+    beside.replace(path)
+
+
 def size_of(folder: str) -> int:
     """Bytes of all files below `folder`."""
     return sum(p.stat().st_size for p in pathlib.Path(folder).rglob("*") if p.is_file())
@@ -167,9 +186,11 @@ def machine() -> Sample:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
         model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     git = subprocess.run(["git", "-C", str(BENCH), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    code = [":/src", ":/bench/*.py", ":/bench/peers"]
+    clean = subprocess.run(["git", "-C", str(BENCH), "diff", "--quiet", "HEAD", "--", *code], capture_output=True, check=False)
     return {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": git.stdout.strip() or "none",
+        "commit": (git.stdout.strip() or "none") + ("+" if clean.returncode == 1 else ""),
         "cores": os.cpu_count(),
         "cpu": model,
         "disk": disk(),
@@ -188,9 +209,14 @@ def serve(
     """The main function of every measured process: `script.py [UNIT [VARIANT]] [--turns N] [--folder F]` prints one JSON line per figure.
 
     `units` maps a unit to its variants. Without a unit all that stand alone are run, small: that is how a peer is tried by hand.
+    `_lives` makes it a nursery of lives instead (lives.py).
     """
     import argparse
 
+    if argv is None and sys.argv[1:] == ["_lives"]:
+        import lives
+
+        return lives.nursery(lambda life: serve(system, units, guarantee, life))
     p = argparse.ArgumentParser()
     p.add_argument("unit", nargs="?", choices=list(units))
     p.add_argument("variant", nargs="?")
@@ -208,6 +234,8 @@ def serve(
                     figures = work(asked.turns, asked.folder or stack.enter_context(scratch(unit)))
             except NotMeasured as why:
                 figures = {"note": str(why)}
+            if unit == "crash" and shimmed():
+                figures = {**figures, "flushes": flushes()}
             emit(**fields, **figures)
     sys.stdout.flush()
     if "threading" in sys.modules and sys.modules["threading"].active_count() > 1:

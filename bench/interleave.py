@@ -3,10 +3,14 @@
 Two runs apart differ by 30x in wall time (neighbours' flushes); inside a round the machine is the same for all. Every unit `wNN_*.py`
 lists its systems and calls `compare`. Children run under the flush shim where it compiles; `flush_us=1000` makes every flush cost 1 ms
 more, which is the steadiest timing there is (spread 3-10 %).
+
+The rule a newcomer would break: a system that is cut off after `cap` seconds has no figure but a lower bound, and is shown as one. What it
+had spent when it was stopped is divided by all the turns that it was asked for, so the bound never flatters us.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -33,7 +37,7 @@ QUIET = {
     "LANGSMITH_TRACING": "false",
     "LANGCHAIN_TRACING_V2": "false",
 }
-TEXT = ("system", "unit", "variant", "guarantee", "note", "turns")
+TEXT = ("system", "unit", "variant", "guarantee", "note", "turns", "cut")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,22 +50,26 @@ class System:
     command: tuple[str, ...]
     prepare: tuple[str, ...] = ()
     version: str = ""
+    turns: int = 1
 
 
 def own(file: str, unit: str, variant: str, turns: int = 10, prepare: str = "") -> System:
     """Ours, the yardstick or a limit: a variant of the unit's own file, in the python that runs the bench."""
     roles = {"ours": "ours", "yardstick": "yardstick"}
+    word, _, rest = variant.partition(", ")
     base = (sys.executable, str(pathlib.Path(file).resolve()), "_child")
     tail = (variant, "--turns", str(turns), "--folder", "{folder}")
-    name = "mandamus" if variant == "ours" else variant
-    return System(name, roles.get(variant, "limit"), (*base, unit, *tail), (*base, prepare, *tail) if prepare else ())
+    name = "mandamus" + (f", {rest}" if rest else "") if word == "ours" else variant
+    return System(name, roles.get(word, "limit"), (*base, unit, *tail), (*base, prepare, *tail) if prepare else (), turns=turns)
 
 
 def peer(venv: str, unit: str, variant: str, turns: int = 10, prepare: str = "", script: str = "") -> System:
     """A peer: `peers/peer_<script or venv>.py` in its own venv."""
     base = (str(python_of(venv)), str(BENCH / "peers" / f"peer_{script or venv}.py"))
     tail = (variant, "--turns", str(turns), "--folder", "{folder}")
-    return System(f"{title(venv)} {variant}", "peer", (*base, unit, *tail), (*base, prepare, *tail) if prepare else (), versions(venv))
+    return System(
+        f"{title(venv)} {variant}", "peer", (*base, unit, *tail), (*base, prepare, *tail) if prepare else (), versions(venv), turns
+    )
 
 
 def title(venv: str) -> str:
@@ -76,6 +84,11 @@ def python_of(venv: str) -> pathlib.Path:
 def versions(venv: str) -> str:
     """The exact pins of a peer's venv."""
     return ", ".join(tomllib.loads((BENCH / "peers" / "venvs.toml").read_text())[venv]["install"]).replace("==", " ")
+
+
+def progress(text: str) -> None:
+    """To people, not to the results."""
+    print(time.strftime("%H:%M:%S ") + text, file=sys.stderr, flush=True)
 
 
 @functools.cache
@@ -122,23 +135,47 @@ def run(command: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple
     return p.returncode, out, errors[0], {"process_ms": spent, "process_cpu_ms": (used.ru_utime + used.ru_stime) * 1e3}
 
 
-def once(system: System, env: Mapping[str, str], timeout: float = 120) -> Sample:
-    """One measurement in a process of its own. `note` instead of figures when there is none."""
+def filled(command: Sequence[str], folder: str) -> list[str]:
+    return [part.replace("{folder}", folder) for part in command]
+
+
+def bound(out: list[Sample], ended: float, cost: Sample, turns: int, cap: float) -> Sample | None:
+    """What a process that was stopped at `ended` cost at least, per turn asked for. None when its timed part had not begun."""
+    began = next((line for line in reversed(out) if "began" in line), None)
+    if began is None:
+        return None
+    cpu = cost["process_cpu_ms"] * 1e3 - began["cpu"] * 1e6
+    return {"wall": (ended - began["began"]) * 1e6 / turns, "cpu": cpu / turns, "cut": f"stopped after {cap:g} s", "turns": turns}
+
+
+def once(system: System, env: Mapping[str, str], cap: float = 120, store: str = "") -> Sample:
+    """One measurement in a process of its own, in a fresh copy of `store` if there is one. `note` instead of figures when there is none."""
     if not pathlib.Path(system.command[0]).exists():
         return {"note": "not measured: not installed"}
     with scratch("round") as folder:
-        for command, timed in ((system.prepare, False), (system.command, True)):
-            if not command:
-                continue
-            filled = [part.replace("{folder}", folder) for part in command]
-            code, out, errors, cost = run(filled, env, timeout)
-            if timed:
-                lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-                if code == 0 and lines:
-                    return {**cost, **lines[-1]}
-                said = (errors.strip().splitlines() or ["no output"])[-1][-200:]
-                return {"note": "not measured: " + (f"stopped after {timeout:g} s" if code == -9 else said)}
-    return {"note": "not measured: nothing to run"}
+        if store:
+            shutil.copytree(store, folder, dirs_exist_ok=True)
+        code, out, errors, cost = run(filled(system.command, folder), {**env, "BENCH_CAP": "1"}, cap)
+        ended = time.perf_counter()
+    lines = [json.loads(line) for line in out.splitlines() if line.startswith("{") and line.endswith("}")]
+    figures = [line for line in lines if "began" not in line]
+    if code == 0 and figures:
+        return {**cost, **figures[-1]}
+    if code == -9 and (least := bound(lines, ended, cost, system.turns, cap)):
+        return least
+    return {"note": "not measured: " + (f"stopped after {cap:g} s" if code == -9 else last_line(errors))}
+
+
+def last_line(errors: str) -> str:
+    return (errors.strip().splitlines() or ["no output"])[-1][-200:]
+
+
+def prepared(system: System, env: Mapping[str, str], folder: str, cap: float) -> Sample | None:
+    """Makes the store that every round gets a copy of. Not timed. A note when it cannot be made."""
+    if not system.prepare or not pathlib.Path(system.command[0]).exists():
+        return None
+    code, _, errors, _ = run(filled(system.prepare, folder), env, cap)
+    return {"note": "not measured: its store: " + (f"stopped after {cap:g} s" if code == -9 else last_line(errors))} if code else None
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -154,38 +191,66 @@ def compare(
     *,
     flush_us: int = 0,
     ratios: Sequence[str] = ("wall", "cpu"),
-    timeout: float = 120,
+    cap: float = 120,
 ) -> list[Row]:
     """Measures all systems interleaved; prints and returns one row for each.
 
     `x_limit`, `x_yardstick` and `x_ours` say how many times a system costs what the first limit, the yardstick, or ours, cost in the same
-    round.
+    round. What is slower than `cap` seconds is measured once, as a lower bound (`cut`).
     """
-    env, seen = environment(flush_us), {s.name: [] for s in systems}
-    dead: dict[str, Sample] = {}
-    for _ in range(rounds):
-        for s in systems:
-            if s.name in dead:
-                continue
-            sample = once(s, env, timeout)
-            if "note" in sample:
-                dead[s.name] = sample
-            seen[s.name].append(sample)
-    bases: dict[str, list[Sample]] = {}
+    seen = measured(f"{unit} {label}", systems, rounds, environment(flush_us), cap)
+    good = {name: usable(samples) for name, samples in seen.items()}
+    bases: dict[str, dict[int, Sample]] = {}
     for role in ("limit", "yardstick", "ours"):
         for s in systems:
-            if s.role == role and s.name not in dead:
-                bases.setdefault("x_" + role, seen[s.name])
+            if s.role == role and good[s.name]:
+                bases.setdefault("x_" + role, good[s.name])
     rows = []
     for s in systems:
-        samples = seen[s.name]
         row: Row = {"unit": unit, "label": label, "system": s.name, "role": s.role, "version": s.version, "flush_us": flush_us}
-        row |= {k: v for k, v in samples[-1].items() if k in TEXT and k not in ("system", "unit", "variant")}
-        if s.name not in dead:
-            names = [k for k, v in samples[0].items() if k not in TEXT and isinstance(v, (int, float))]
-            row |= {"n": len(samples), "figures": {k: spread([x[k] for x in samples]) for k in names}}
-            for name, base in bases.items():
-                row[name] = {k: spread([a[k] / b[k] for a, b in zip(samples, base, strict=False)]) for k in ratios if base[0].get(k)}
-        rows.append(row)
-        print(json.dumps(row), flush=True)
+        last = list((good[s.name] or seen[s.name]).values())[-1]
+        rows.append(row | row_of(last, good[s.name], bases, ratios))
+        print(json.dumps(rows[-1]), flush=True)
     return rows
+
+
+def usable(samples: Mapping[int, Sample]) -> dict[int, Sample]:
+    """Whole measurements; only where there is none, the lower bound. Leaving a slow round out flatters the system that was slow."""
+    found = {n: x for n, x in samples.items() if "note" not in x}
+    return {n: x for n, x in found.items() if "cut" not in x} or found
+
+
+def measured(what: str, systems: Sequence[System], rounds: int, env: Mapping[str, str], cap: float) -> dict[str, dict[int, Sample]]:
+    """Samples by system and round. A system that has no figure, or was cut off, is not run again."""
+    seen: dict[str, dict[int, Sample]] = {s.name: {} for s in systems}
+    begun = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        stores: dict[str, str] = {}
+        for n in range(rounds):
+            for s in systems:
+                if any("note" in x or "cut" in x for x in seen[s.name].values()):
+                    continue
+                if s.prepare and s.name not in stores:
+                    stores[s.name] = stack.enter_context(scratch("store"))
+                    if failed := prepared(s, env, stores[s.name], 3 * cap):
+                        seen[s.name][n] = failed
+                        continue
+                seen[s.name][n] = once(s, env, cap, stores.get(s.name, ""))
+            spent = time.monotonic() - begun
+            left = f", about {spent / (n + 1) * (rounds - n - 1):.0f} s left" if n + 1 < rounds else ""
+            progress(f"{what}: round {n + 1} of {rounds} after {spent:.0f} s{left}")
+    return seen
+
+
+def row_of(last: Sample, good: Mapping[int, Sample], bases: Mapping[str, Mapping[int, Sample]], ratios: Sequence[str]) -> Row:
+    """The part of a row that was measured: figures, ratios inside each round, or why there are none."""
+    row: Row = {k: v for k, v in last.items() if k in TEXT and k not in ("system", "unit", "variant")}
+    if not good:
+        return row
+    samples = list(good.values())
+    names = [k for k, v in samples[0].items() if k not in TEXT and isinstance(v, (int, float)) and all(k in x for x in samples)]
+    row |= {"n": len(samples), "figures": {k: spread([x[k] for x in samples]) for k in names}}
+    for name, base in bases.items():
+        pairs = [(x, base[n]) for n, x in good.items() if n in base]
+        row[name] = {k: spread([x[k] / y[k] for x, y in pairs]) for k in ratios if k in names and pairs and all(y.get(k) for _, y in pairs)}
+    return row

@@ -45,9 +45,11 @@ def paying(effect: Any) -> Any:
 
     async def pay(ctx: Ctx, a: int, b: int) -> str:
         """Pay, under the operation id."""
-        return bank.pay(ctx.operation_id)
+        return bank.pay(ctx.operation_id, f"n{a}")
 
-    return tool(safety="financial", effect=effect, data=NUMBERS, reconcile=Teller() if effect == "reconcilable" else None)(pay)
+    return tool(safety="financial", effect=effect, data=NUMBERS, reconcile=Teller() if effect == "reconcilable" else None, timeout="1s")(
+        pay
+    )
 
 
 def agent(turns: int, only: Any = add, *, last: Any = None, policies: Any = PERMITS) -> Agent[str]:
@@ -61,6 +63,13 @@ def agent(turns: int, only: Any = add, *, last: Any = None, policies: Any = PERM
     model = ScriptedModel([*steps, "done"])
     window = 10**9  # ten thousand turns do not fit a real model's window; what is measured is the log
     return Agent(name="bench", purpose="bench", model=model, tools=tools, policies=policies, budget=budget, window=window)
+
+
+def preload() -> None:
+    """Imports what a run needs. Peers' scripts import everything at their top, before any clock starts; ours imports at first use."""
+    from mandamus.drivers import ledger_sqlite, policy_cedar, policy_python, sign_file, yaml_strict  # noqa: F401
+    from mandamus.proof import ballot, mail  # noqa: F401
+    from mandamus.runtime import drive, handoff, recover, start  # noqa: F401
 
 
 async def ready(turns: int) -> Agent[str]:
@@ -99,32 +108,50 @@ async def vote(env: Any, result: Any, key: Any) -> bytes:
     return post.encode(post.Vote(envelope=envelope.decode("ascii")))
 
 
-async def suspend(turns: int, folder: str) -> None:
-    """W4's first process: runs to the approval, enrols the person, and leaves the vote beside the ledger."""
+async def suspend(turns: int, folder: str, runs: tuple[str, ...]) -> None:
+    """W4's first process: runs to the approval, enrols the person, and leaves the votes beside the ledger."""
     from mandamus.drivers.sign_file import FileSigner
 
     env = await wiring.open_env(uri(folder))
     key = FileSigner.create(pathlib.Path(folder) / "person.pem", "bench.local/person")
     env.home.add_trust(f"approver p-person {key.vkey}")
-    result = await suspending(turns).run("go", ledger=env, run_id="suspended")
-    assert result.state == "suspended", result
-    (pathlib.Path(folder) / "vote").write_bytes(await vote(env, result, key))
+    for run in runs:
+        result = await suspending(turns).run("go", ledger=env, run_id=run)
+        assert result.state == "suspended", result
+        (pathlib.Path(folder) / f"vote-{run}").write_bytes(await vote(env, result, key))
     await wiring.close_env(env)
 
 
-async def resume(turns: int, folder: str, said: bytes) -> None:
+def voted(folder: str, run: str) -> bytes:
+    return (pathlib.Path(folder) / f"vote-{run}").read_bytes()
+
+
+async def resume(turns: int, folder: str, run: str) -> None:
+    """All of it, in a process that has done nothing yet."""
+    said = voted(folder, run)
     env = await wiring.open_env(uri(folder))
-    result = await suspending(turns).resume("suspended", [said], ledger=env)
-    assert (result.state, result.output) == ("completed", "done"), result
+    await answered(suspending(turns), env, run, said)
     await wiring.close_env(env)
 
 
-async def live(effect: str, turns: int, folder: str) -> dict[str, int]:
-    """One life of the crash matrix: begins the run, or takes it over."""
+async def answered(bot: Agent[str], env: Any, run: str, said: bytes) -> None:
+    result = await bot.resume(run, [said], ledger=env)
+    assert (result.state, result.output) == ("completed", "done"), result
+
+
+async def live(effect: str, turns: int, folder: str) -> dict[str, Any]:
+    """One life of the crash matrix: begins the run, or takes it over. `wake_ms`: it waits for so long, then another life may go on.
+
+    A bank that says "absent" is believed when the dead process's last request can no longer arrive: the tool's timeout, one second.
+    """
     env = await wiring.open_env(uri(folder))
     bot = agent(turns, paying(effect), policies=({"id": "pay", "permit": {"tool": "pay"}},))
     begun = await env.ledger.head("crash") is not None
     result = await (bot.resume("crash", ledger=env) if begun else bot.run("go", ledger=env, run_id="crash"))
+    head = await env.ledger.head("crash")
+    wake = max(0, head.wake_at - env.time.now()) // 1000 + 1 if result.state == "suspended" and head.wake_at else 0
     await wiring.close_env(env)
-    unknown = sum(a.state in ("unknown", "doubted") for a in result.actions)
-    return {"ended": int(result.state == "completed"), "unknown": unknown}
+    states = [action.state for action in result.actions]
+    unknown = [f"n{k}" for k, state in enumerate(states) if state in ("unknown", "doubted")]
+    people = int("unknown" in states and result.state != "completed")
+    return {"ended": int(result.state == "completed"), "people": people, "unknown": unknown, "intended": len(states), "wake_ms": wake}

@@ -25,6 +25,7 @@ class Options(NamedTuple):
     peers: bool
     quick: bool
     flush_us: tuple[int, ...]
+    cap: float
 
 
 Measure = Callable[[Options], "list[Row]"]
@@ -42,11 +43,13 @@ def main(doc: str, measure: Measure, units: Mapping[str, Mapping[str, common.Wor
     p.add_argument("--quick", action="store_true", default=common.QUICK, help="smallest sizes")
     p.add_argument("--no-peers", dest="peers", action="store_false", help="ours, the yardstick and the limits only")
     p.add_argument("--flush-us", default="0", help="each flush takes this much longer, for example 0,1000 (W2)")
+    p.add_argument("--cap", type=float, default=120, help="seconds; a process that takes longer gives a lower bound")
     p.add_argument("--store", choices=["sqlite"], default="sqlite", help="W2: the database")
     p.add_argument("--json", type=pathlib.Path, help="also write machine and rows here")
     a = p.parse_args()
     sizes = tuple(int(x) for x in (a.turns or (quick if a.quick else turns)).split(","))
-    options = Options(sizes, a.rounds or (2 if a.quick else rounds), a.peers, a.quick, tuple(int(x) for x in a.flush_us.split(",")))
+    shimmed = tuple(int(x) for x in a.flush_us.split(","))
+    options = Options(sizes, a.rounds or (2 if a.quick else rounds), a.peers, a.quick, shimmed, a.cap)
     machine = common.machine()
     common.emit(machine=machine)
     try:

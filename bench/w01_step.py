@@ -6,7 +6,8 @@ python bench/w01_step.py --turns 10,100,1000 --json out.json
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import proto
 from common import Sample, calls, repeat
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from interleave import Row
 
 PEERS = (("langgraph", "react"), ("langgraph", "lean"), ("openai_agents", "run"), ("pydantic_ai", "run"), ("agent_framework", "run"))
+SHORT = 10
 PEERS_UP_TO = 100
 """Some peers' cost per turn grows with the run: 1000 turns of them say nothing that 100 do not."""
 
@@ -24,29 +26,58 @@ def ours(turns: int, folder: str) -> Sample:
     """Per turn: wall and cpu (µs), calls. Cedar on; the ledger in memory. `folder` is not used."""
     import ours as side
 
-    runs = max(1, 200 // turns)
+    return stepped(turns, side.agent)
+
+
+def fixed(turns: int, folder: str) -> Sample:
+    """The same with an engine that always says allow: what the loop, the records and the chain cost without Cedar."""
+    import ours as side
+
+    from mandamus.drivers.policy_python import always
+
+    return stepped(turns, lambda n: side.agent(n, policies=[always("allow")]))
+
+
+def stepped(turns: int, make: Callable[[int], Any]) -> Sample:
+    import ours as side
+
     with asyncio.Runner() as r:
         env = r.run(side.wiring.open_env("memory:"))
-        bot = side.agent(turns)
 
-        async def some(n: int) -> None:
-            for _ in range(n):
-                await bot.run("go", ledger=env)
+        def work(turns: int, runs: int) -> Callable[[], None]:
+            bot = make(turns)
 
-        figures = repeat(lambda: r.run(some(runs)), turns * runs, 5)
-        return {**figures, "calls": calls(lambda: r.run(some(1)), turns)}
+            async def some() -> None:
+                for _ in range(runs):
+                    assert (await bot.run("go", ledger=env)).output == "done"
+
+            return lambda: r.run(some())
+
+        return grown(turns, work)
+
+
+def grown(turns: int, work: Callable[[int, int], Callable[[], None]]) -> Sample:
+    """The cost of a turn; for a long run also how many times that of a run of ten, taken in the same process."""
+    runs = max(1, 200 // turns)
+    figures, one = repeat(work(turns, runs), turns * runs, 5), work(turns, 1)
+    one()
+    figures["calls"] = calls(one, turns)
+    if turns > SHORT:
+        figures["growth"] = figures["cpu"] / repeat(work(SHORT, 20), 20 * SHORT, 5)["cpu"]
+    return figures
 
 
 def yardstick(turns: int, folder: str) -> Sample:
-    runs = max(1, 200 // turns)
-
-    async def some(n: int) -> None:
-        for _ in range(n):
-            await proto.drive("r", turns, proto.Memory())
-
     with asyncio.Runner() as r:
-        figures = repeat(lambda: r.run(some(runs)), turns * runs, 5)
-        return {**figures, "calls": calls(lambda: r.run(some(1)), turns)}
+
+        def work(turns: int, runs: int) -> Callable[[], None]:
+            async def some() -> None:
+                for _ in range(runs):
+                    await proto.drive("r", turns, proto.Memory())
+
+            return lambda: r.run(some())
+
+        return grown(turns, work)
 
 
 def limit(turns: int, folder: str) -> Sample:
@@ -69,11 +100,11 @@ def measure(o: Options) -> list[Row]:
         systems = [own(__file__, "w1", name, turns) for name in UNITS["w1"]]
         if o.peers and turns <= PEERS_UP_TO:
             systems += [peer(venv, "w1", variant, turns) for venv, variant in PEERS]
-        rows += compare("W1", f"{turns} turns, memory", systems, o.rounds)
+        rows += compare("W1", f"{turns} turns, memory", systems, o.rounds, cap=o.cap)
     return rows
 
 
-UNITS = {"w1": {"ours": ours, "yardstick": yardstick, "encode and hash": limit}}
+UNITS = {"w1": {"ours": ours, "ours, fixed verdict": fixed, "yardstick": yardstick, "encode and hash": limit}}
 
 if __name__ == "__main__":
     main(__doc__, measure, UNITS, turns="10,100,1000", quick="10")

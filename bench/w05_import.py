@@ -4,6 +4,9 @@
 
 `process_ms`, `process_cpu_ms`: the interpreter's start and end included (see the row "bare python"). `unwanted`: how many of OpenTelemetry,
 httpx and textual were loaded.
+
+`import mandamus` loads what is used when it is used, and peers load nearly all at once: compare them with "all that a run needs", which
+imports the loop, the SQLite ledger, Cedar, the YAML reader and the signer as well. "--help" is the command line up to its first page.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import json
 import sys
 
 import interleave
-from common import BENCH, NotMeasured, Sample
+from common import BENCH, Sample, Work
 from unit import Options, main
 
 PEERS = {  # venv: (statement, distributions)
@@ -29,15 +32,18 @@ PEERS = {  # venv: (statement, distributions)
 }
 
 
-def ours() -> tuple[str, tuple[str, ...]]:
-    """The statement that is timed and the distributions whose closure is counted."""
-    return "import mandamus", ("mandamus",)
-
-
-def unbuilt(turns: int, folder: str) -> Sample:
-    """A row that says why there is no figure."""
-    ours()
-    return {}
+OURS = {
+    "mandamus": "import mandamus",
+    "mandamus, all that a run needs": (
+        "import mandamus; from mandamus import Agent, tool, wiring; "
+        "from mandamus.drivers import ledger_sqlite, model_scripted, policy_cedar, policy_python, sign_file, yaml_strict; "
+        "from mandamus.runtime import drive, handoff, recover, start"
+    ),
+    "mandamus --help": (
+        "import sys, os; out, sys.stdout = sys.stdout, open(os.devnull, 'w'); sys.argv = ['mandamus', '--help']; "
+        "from mandamus.cli.main import main; assert main(['--help']) == 0; sys.stdout = out"
+    ),
+}
 
 
 def importing(name: str, role: str, python: str, statement: str) -> interleave.System:
@@ -51,30 +57,25 @@ def footprint(python: str, statement: str, distributions: tuple[str, ...]) -> Sa
 
 
 def measure(o: Options) -> list[interleave.Row]:
-    here, sizes = sys.executable, {}
+    here, sizes = sys.executable, {"mandamus": (sys.executable, OURS["mandamus"], ("mandamus",))}
     systems = [
         importing("bare python", "limit", here, "pass"),
         importing("yardstick", "yardstick", here, "import msgspec, sqlite3, hashlib, asyncio"),
+        *(importing(name, "ours", here, statement) for name, statement in OURS.items()),
     ]
-    try:
-        statement, distributions = ours()
-        systems.append(importing("mandamus", "ours", here, statement))
-        sizes["mandamus"] = (here, statement, distributions)
-    except NotMeasured:
-        systems.append(interleave.own(__file__, "w5", "ours"))
     for venv, (statement, distributions) in PEERS.items() if o.peers else ():
         name, python = interleave.title(venv), str(interleave.python_of(venv))
         systems.append(importing(name, "peer", python, statement))
         if interleave.python_of(venv).exists():
             sizes[name] = (python, statement, distributions)
     footprints = {name: footprint(*what) for name, what in sizes.items()}  # also warms the page cache
-    rows = interleave.compare("W5", "import", systems, o.rounds, ratios=("process_cpu_ms", "process_ms", "peak_mb"))
+    rows = interleave.compare("W5", "import", systems, o.rounds, ratios=("process_cpu_ms", "process_ms", "peak_mb"), cap=o.cap)
     for row in rows:
         row.update(footprints.get(row["system"], {}))
     return rows
 
 
-UNITS = {"w5": {"ours": unbuilt}}
+UNITS: dict[str, dict[str, Work]] = {"w5": {}}
 
 if __name__ == "__main__":
     main(__doc__, measure, UNITS, turns="1", quick="1")

@@ -14,7 +14,7 @@ from eventsourcing.application import Application
 from eventsourcing.domain import Aggregate, event
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from common import Meter, Sample, middle, serve
+from common import Meter, Sample, middle, rates, serve
 
 BODY = "x" * 260
 NAME = uuid.UUID(int=7)
@@ -54,7 +54,7 @@ def w7(turns: int, folder: str) -> Sample:
     for _ in range(3):
         with Meter() as m:
             assert app.repository.get(NAME).n == EVENTS_OF_A_TURN * turns
-        samples.append({**m.per(turns, disk=False), "events_per_s": EVENTS_OF_A_TURN * turns / m.wall * 1e6})
+        samples.append({**m.per(turns, disk=False), **rates(EVENTS_OF_A_TURN * turns, m)})
     return middle(samples)
 
 

@@ -9,6 +9,7 @@ import operator
 import pathlib
 import sys
 import warnings
+from collections.abc import Callable
 
 warnings.filterwarnings("ignore")
 from typing import Annotated, Any, TypedDict  # noqa: E402
@@ -25,7 +26,7 @@ from langgraph.types import Command, interrupt  # noqa: E402
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 import bank  # noqa: E402
-from common import Meter, Sample, calls, middle, repeat, serve, size_of  # noqa: E402
+from common import Meter, Sample, calls, middle, rates, repeat, serve, size_of  # noqa: E402
 
 REACT_IN = {"messages": [HumanMessage("go")]}
 LEAN_IN = {"log": [{"kind": "user", "content": "go"}]}
@@ -94,7 +95,11 @@ class Delta(TypedDict):
     log: Annotated[list, DeltaChannel(extend)]
 
 
-def lean(turns: int, saver: Any = None, state: type = Plain) -> Any:
+def sum_of(call: dict) -> int:
+    return call["args"]["a"] + call["args"]["b"]
+
+
+def lean(turns: int, saver: Any = None, state: type = Plain, act: Callable[[dict], Any] = sum_of) -> Any:
     def model(s: dict) -> dict:
         k = len(s["log"])
         if k < 2 * (turns - 1) + 1:
@@ -103,7 +108,7 @@ def lean(turns: int, saver: Any = None, state: type = Plain) -> Any:
 
     def tools(s: dict) -> dict:
         c = s["log"][-1]["call"]
-        return {"log": [{"kind": "tool", "id": c["id"], "content": c["args"]["a"] + c["args"]["b"]}]}
+        return {"log": [{"kind": "tool", "id": c["id"], "content": act(c)}]}
 
     g = StateGraph(state)
     g.add_node("model", model)
@@ -150,16 +155,33 @@ def durable(make: Any, given: dict, durability: str) -> Any:
     return w2
 
 
-def w4_suspend(turns: int, folder: str) -> Sample:
-    with SqliteSaver.from_conn_string(folder + "/x.db") as saver:
-        assert "__interrupt__" in react(turns, saver, last="ask").invoke(REACT_IN, config("1", turns), durability="sync")
-    return {}
+def w4_suspend(threads: str) -> Any:
+    def suspend(turns: int, folder: str) -> Sample:
+        with SqliteSaver.from_conn_string(folder + "/x.db") as saver:
+            for thread in threads:
+                assert "__interrupt__" in react(turns, saver, last="ask").invoke(REACT_IN, config(thread, turns), durability="sync")
+        return {}
+
+    return suspend
+
+
+def answered(g: Any, thread: str, turns: int) -> None:
+    r = g.invoke(Command(resume=True), config(thread, turns), durability="sync")
+    assert r["messages"][-1].content == "done"
 
 
 def w4(turns: int, folder: str) -> Sample:
     with Meter() as m, SqliteSaver.from_conn_string(folder + "/x.db") as saver:
-        r = react(turns, saver, last="ask").invoke(Command(resume=True), config("1", turns), durability="sync")
-        assert r["messages"][-1].content == "done"
+        answered(react(turns, saver, last="ask"), "1", turns)
+    return m.per(1)
+
+
+def w4_warm(turns: int, folder: str) -> Sample:
+    with SqliteSaver.from_conn_string(folder + "/x.db") as saver:
+        g = react(turns, saver, last="ask")
+        answered(g, "0", turns)
+        with Meter() as m:
+            answered(g, "1", turns)
     return m.per(1)
 
 
@@ -180,7 +202,7 @@ def history(turns: int, folder: str) -> Sample:
         for _ in range(3 if turns <= 100 else 1):
             with Meter() as m:
                 snapshots = sum(1 for _ in g.get_state_history(config("1", turns)))
-            samples.append({**m.per(turns, disk=False), "events_per_s": snapshots / m.wall * 1e6})
+            samples.append({**m.per(turns, disk=False), **rates(snapshots, m)})
     return middle(samples)
 
 
@@ -196,15 +218,34 @@ def recover(turns: int, folder: str) -> Sample:
     return middle(samples)
 
 
+def said(values: Any) -> str:
+    """The last message of either graph."""
+    last = (values.get("messages") or values.get("log") or [""])[-1]
+    return str(last.get("content", "") if isinstance(last, dict) else getattr(last, "content", ""))
+
+
+def gone_on(g: Any, at: dict, begin: dict, **options: Any) -> Sample:
+    """Begins, goes on, or finds the run ended by a life that died right after."""
+    state = g.get_state(at)
+    if said(state.values) != "done":
+        values = g.invoke(begin if state.created_at is None else None, at, **options)
+        return {"ended": int(said(values) == "done")}
+    return {"ended": 1}
+
+
 def crash(durability: str | None) -> Any:
     def work(turns: int, folder: str) -> Sample:
         with SqliteSaver.from_conn_string(folder + "/x.db") as saver:
-            g, at = react(turns, saver, step="pay", last="pay"), config("1", turns)
-            begun = g.get_state(at).created_at is not None
-            r = g.invoke(None if begun else REACT_IN, at, **({"durability": durability} if durability else {}))
-        return {"ended": int(r["messages"][-1].content == "done")}
+            g, options = react(turns, saver, step="pay", last="pay"), {"durability": durability} if durability else {}
+            return gone_on(g, config("1", turns), REACT_IN, **options)
 
     return work
+
+
+def crash_delta(turns: int, folder: str) -> Sample:
+    with SqliteSaver.from_conn_string(folder + "/x.db") as saver:
+        g = lean(turns, saver, Delta, lambda call: bank.pay(call["id"]))
+        return gone_on(g, config("1", turns), LEAN_IN, durability="sync")
 
 
 def crash_approval(turns: int, folder: str) -> Sample:
@@ -212,11 +253,13 @@ def crash_approval(turns: int, folder: str) -> Sample:
     with SqliteSaver.from_conn_string(folder + "/x.db") as saver:
         g, at = react(turns, saver, step="pay_then_ask", last="pay_then_ask"), config("1", turns)
         state = g.get_state(at)
+        if said(state.values) == "done":
+            return {"ended": 1}
         given: Any = REACT_IN if state.created_at is None else Command(resume=True) if state.interrupts else None
         r = g.invoke(given, at, durability="sync")
         while "__interrupt__" in r:
             r = g.invoke(Command(resume=True), at, durability="sync")
-    return {"ended": int(r["messages"][-1].content == "done")}
+    return {"ended": int(said(r) == "done")}
 
 
 UNITS = {
@@ -227,17 +270,23 @@ UNITS = {
         "lean sync": durable(lean, LEAN_IN, "sync"),
         "lean+delta sync": durable(delta, LEAN_IN, "sync"),
     },
-    "w4_suspend": {"react": w4_suspend},
-    "w4": {"react": w4},
+    "w4_suspend": {"react": w4_suspend("1"), "react warm": w4_suspend("01")},
+    "w4": {"react": w4, "react warm": w4_warm},
     "w7_prepare": {"lean history": w7_prepare(lean), "lean+delta recover": w7_prepare(delta)},
     "w7": {"lean history": history, "lean+delta recover": recover},
-    "crash": {"react sync": crash("sync"), "react default": crash(None), "effect before interrupt()": crash_approval},
+    "crash": {
+        "react sync": crash("sync"),
+        "react default": crash(None),
+        "lean+delta sync": crash_delta,
+        "effect before interrupt()": crash_approval,
+    },
 }
 SNAPSHOT = "state durable per superstep; nodes at-least-once; no intent record"
 GUARANTEE = {
     "w1 react": "nothing is durable",
     "w1 lean": "nothing is durable",
     "react": SNAPSHOT,
+    "react warm": SNAPSHOT,
     "react sync": SNAPSHOT,
     "react async": "state written behind the next superstep (its default); nodes at-least-once; no intent record",
     "react default": "state written behind the next superstep (durability=async); nodes at-least-once; no intent record",

@@ -6,7 +6,6 @@ python peer_pydantic_dbos.py [w2|crash [VARIANT]] [--turns N]
 from __future__ import annotations
 
 import asyncio
-import os
 import pathlib
 import sys
 
@@ -75,11 +74,11 @@ def w2(turns: int, folder: str) -> Sample:
 
 
 def crash(turns: int, folder: str) -> Sample:
-    begun, a = os.path.exists(folder + "/x.db"), agent(turns, "pay")
+    a = agent(turns, "pay")
 
     async def go() -> str:
         launch(folder)
-        if begun:
+        if await DBOS.get_workflow_status_async("w") is not None:
             return (await (await DBOS.retrieve_workflow_async("w")).get_result()).output
         with SetWorkflowID("w"):
             return (await a.run("go", usage_limits=UNLIMITED)).output
