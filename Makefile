@@ -8,7 +8,7 @@ PIP := $(if $(UV),uv pip install --python $(PY),$(PY) -m pip install --disable-p
 PYTHON ?= python3
 RUN_TESTS := $(PY) -m pytest -q -p no:cacheprovider
 
-.PHONY: help lock demo test check lint law mutants bench bench-quick gates docs golden clean
+.PHONY: help lock demo test slow check lint law mutants bench bench-quick gates docs golden clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,8 +35,11 @@ lock: ## compile both locks anew (needs uv)
 demo: $(RUNTIME) ## the whole story in one command: asked, stopped, approved, killed, resumed, proved, caught
 	@$(PY) -m mandamus demo
 
-test: $(STAMP) ## everything that one machine can run (under 10 minutes)
+test: $(STAMP) ## everything that one machine can run (under 10 minutes); of the longest walks a sample
 	$(RUN_TESTS) -n 2 --dist loadfile tests
+
+slow: $(STAMP) ## the longest walks to their end: every byte of whole bundles, signals at hundreds of places (about 5 minutes)
+	$(RUN_TESTS) -n 2 -m slow tests/attack tests/crash
 
 check: $(STAMP) ## the pure tests: no services, no network (under a minute)
 	$(RUN_TESTS) -m "not service" tests/core tests/spec tests/golden
@@ -53,11 +56,11 @@ law: $(STAMP) ## each line of the law: proven, or what is not built yet
 mutants: $(STAMP) ## break the code on purpose; every break must be caught
 	$(PY) tests/mutants.py
 
-bench: $(STAMP) ## all work units against peers in their own environments (long)
-	$(PY) bench/run.py
+bench: $(STAMP) ## all work units against peers in their own environments (about an hour); stopped, it goes on; UNITS=w2,kills for some
+	$(PY) bench/run.py $(if $(UNITS),--units $(UNITS))
 
 bench-quick: $(STAMP) ## ours and the yardstick only
-	$(PY) bench/run.py --quick
+	$(PY) bench/run.py --quick --no-peers
 
 gates: $(STAMP) ## counts that do not depend on the machine: flushes, bytes, calls, modules
 	$(PY) bench/gates.py

@@ -143,6 +143,21 @@ def test_fifty_changed_bytes(case: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert " event " in said or " line " in said
 
 
+@pytest.mark.slow
+def test_fifty_changed_bytes_and_fifty_processes(case: Path) -> None:
+    """As somebody at a shell does it, spread over the whole file: one bit, another printable character, anything else, in turn."""
+    raw, rnd = (case / "run.bundle").read_bytes(), random.Random(51)
+    argv = [sys.executable, "-m", "mandamus", "verify", str(case / "changed"), "--trust", str(case / "trust")]
+    for n in range(50):
+        at = (2 * n + 1) * len(raw) // 100
+        byte = (raw[at] ^ (1 << rnd.randrange(8)), 0x41 + (raw[at] == 0x41), (raw[at] + rnd.randrange(1, 256)) % 256)[n % 3]
+        (case / "changed").write_bytes(raw[:at] + bytes([byte]) + raw[at + 1 :])
+        done = subprocess.run(argv, capture_output=True, text=True, cwd=case, check=False)
+        assert (done.returncode, done.stderr) == (1, ""), (at, byte)
+        assert done.stdout.startswith("NOT PROVEN")
+        assert " event " in done.stdout or " line " in done.stdout
+
+
 def test_an_auditor_needs_msgspec_and_cryptography_only(case: Path) -> None:
     argv = [sys.executable, "-c", ALONE, str(case / "run.bundle"), "--trust", str(case / "trust"), "--json"]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=case, check=False)
