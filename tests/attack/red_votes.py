@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from mandamus import Agent, Ctx, Money, Receipt, tool, wiring
@@ -108,3 +109,11 @@ class Engine:
 
     async def decide(self, facts: FactEnvelope) -> Judgement:
         return await self.answer(facts)  # type: ignore[no-any-return]
+
+
+def story(tell: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    def test() -> None:
+        asyncio.run(asyncio.wait_for(tell(), 30))  # type: ignore[arg-type]
+
+    test.__name__, test.__doc__ = tell.__name__, tell.__doc__
+    return test

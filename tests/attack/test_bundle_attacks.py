@@ -26,6 +26,8 @@ from tests.samples import (
     BOB,
     BUNDLE_KEY,
     CAROL,
+    ENOUGH,
+    ENOUGH_DIGEST,
     LOG_KEY,
     ORIGIN,
     RUN,
@@ -449,16 +451,18 @@ def test_attack_66_ledger_payload_swapped_after_the_vote() -> None:
 
 def test_an_allowance_needs_an_approver_and_the_administrators() -> None:
     limit = Money.of("60000.00", "USD")
-    standing = ballot.Standing(amount=limit, count=3, pattern={"tool": "send_payment"}, until=clock(600).now, window="until")
+    standing = ballot.Standing(
+        amount=limit, chain="treasury", count=3, pattern={"tool": "send_payment"}, until=clock(600).now, window="until"
+    )
     scope = ballot.StandingScope(standing)
-    said = ballot.Ballot(decision="approve", expires=clock(600).now, origin=ORIGIN, policy=Story().policy, run="log", scope=scope)
+    said = ballot.Ballot(decision="approve", expires=clock(600).now, origin=ORIGIN, policy=ENOUGH_DIGEST, run="log", scope=scope)
 
     def bundle_of(*signers: Keyring, used: bool = True, withdrawn: bool = False) -> bytes:
         envelope = dsse.sign(ballot.PAYLOAD_TYPE, ballot.encode(said), [(s.key.id, s.sign) for s in signers])
         name = ballot.ballot_digest(said)
         voted = r.Voted(about="start", ballot=name, clock=clock(1), decision="approve", principal="p-alice", scope="standing")
         more = [(r.VoteWithdrawn(ballot=name, clock=clock(2), principal="p-alice"), {})] if withdrawn else []
-        tale = Story(log=log_chain((voted, {"ballot": parse(envelope)}), *more), authority=1 + withdrawn)
+        tale = Story(log=log_chain((voted, {"ballot": parse(envelope)}), *more), authority=1 + withdrawn, policy=ENOUGH_DIGEST)
         tale.opened()
         tale.proposed()
         tale.judged("allow")
@@ -471,7 +475,7 @@ def test_an_allowance_needs_an_approver_and_the_administrators() -> None:
         seq = tale.chain.add(fact, 1).record.seq
         if used:
             tale.deltas += [Balance(account).plus(RUN, seq, reserved=amount)[1] for account, amount in charges.items()]
-        return tale.bundle()
+        return tale.bundle(policies={ENOUGH_DIGEST: ENOUGH})
 
     good = verify(bundle_of(ALICE, ADMIN, ADMIN_2), trust())
     assert (good.exit_code, good.state) == (4, "interrupted")

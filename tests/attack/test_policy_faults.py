@@ -1,4 +1,4 @@
-"""Engines fail open (POLICY, section 3): every fault of a fact or a policy must be the verdict `error`, in every adapter."""
+"""Engines fail open: every fault of a fact or a policy must be the verdict `error`, in every adapter."""
 
 from __future__ import annotations
 

@@ -12,14 +12,12 @@ from msgspec import UNSET
 
 from mandamus.core import effects as e
 from mandamus.core import records as r
-from mandamus.core.accounts import Balance
 from mandamus.core.canonical import canon, parse
-from mandamus.core.digests import operation_id
-from mandamus.core.money import Money
+from mandamus.core.digests import operation_id, policy_digest
 from mandamus.core.payload import card_digest, commit
 from mandamus.core.run import fold
-from mandamus.errors import Misuse, ProofError
-from mandamus.proof import Report, ballot, dsse, verify
+from mandamus.errors import ProofError
+from mandamus.proof import Report, ballot, verify
 from mandamus.proof import mail as post
 from mandamus.proof.chain import walk
 from mandamus.runtime import evidence, mail
@@ -27,19 +25,17 @@ from mandamus.testing.virtual import signer
 from tests.e2e.approving import Desk
 from tests.e2e.stories import STORIES, World
 from tests.samples import (
-    ADMIN,
-    ADMIN_2,
     ALICE,
     BOB,
     CAROL,
     ORIGIN,
+    POLICY,
     RUN,
     STRANGER,
     TRUST_TEXT,
     Keyring,
     Story,
     clock,
-    log_chain,
     story,
     trust,
 )
@@ -102,6 +98,51 @@ def test_without_the_rules_the_chain_is_not_called_checked() -> None:
     report = verify(story().bundle(policies={}), trust())
     assert (report.exit_code, report.broken) == (3, None)
     assert any("rules of chain treasury" in claim.says for claim in report.claims)
+
+
+TWO_TIERS = POLICY | {
+    "policy/rules.json": POLICY["policy/rules.json"].replace('"roles":["treasurer"]}]', '"roles":["treasurer"]},{"quorum":2}]')
+}
+
+
+def waited(*facts: r.Fact, policies: Any = None) -> bytes:
+    """A request of a chain with two tiers, the first of which is over at minute 63; then these facts."""
+    digest = policy_digest(TWO_TIERS)
+    tale = Story(policy=digest)
+    tale.opened()
+    tale.proposed()
+    tale.escalated()
+    for fact in facts:
+        mine = replace(tale.request, tier=1, until=clock(123).now) if isinstance(fact, r.ApprovalRequested) else fact
+        tale.chain.add(mine, 1)
+    return tale.bundle(policies={digest: TWO_TIERS} if policies is None else policies)
+
+
+def expired() -> r.ActionJudged:
+    return r.ActionJudged(
+        action="1.1", attempt=1, authority=2, bundle=policy_digest(TWO_TIERS), code="expired", determining=("ask.expired",),
+        engine="none", layers=(r.Layer(layer="asks", verdict="deny"),), verdict="deny",
+    )  # fmt: skip
+
+
+OVER, NEXT = r.TimePassed(clock=clock(63), source="worker"), Story().tell().request
+
+
+def test_an_owner_that_saw_the_time_of_a_tier_end_asked_the_next_one() -> None:
+    caught(waited(OVER), "TimePassed", "the next one was not asked")
+    caught(waited(OVER, OVER, NEXT), "event 8 TimePassed", "the next one was not asked")
+
+
+def test_a_request_does_not_expire_before_its_last_tier() -> None:
+    """Whoever never looks at the clock before the end has still to ask everybody."""
+    caught(waited(expired()), "ActionJudged", "before every tier")
+
+
+def test_tiers_that_were_asked_in_time_are_no_finding() -> None:
+    report = verify(waited(OVER, NEXT), trust())
+    assert (report.exit_code, report.broken) == (4, None)
+    assert verify(waited(r.TimePassed(clock=clock(62), source="worker")), trust()).exit_code == 4
+    assert verify(waited(OVER, policies={}), trust()).broken is None  # without the rules nobody can say
 
 
 # -- who may vote ------------------------------------------------------------------------------------------------------------
@@ -339,77 +380,6 @@ def test_words_of_an_unknown_front_end_are_not_called_checked() -> None:
     assert any("frontend NAME VKEY" in claim.says for claim in report.claims)
 
 
-# -- allowances --------------------------------------------------------------------------------------------------------------
-def allowed(charges: dict[str, int] | None = None, used: int = 0, **standing: Any) -> bytes:
-    """A run that pays 50,000.00 USD to Acme Suppliers under an allowance; `used` was reserved on each account before."""
-    given: dict[str, Any] = {
-        "amount": Money.of("60000.00", "USD"), "count": 2, "pattern": {"tool": "send_payment"}, "until": clock(600).now, "window": "until",
-    } | standing  # fmt: skip
-    scope = ballot.StandingScope(ballot.Standing(**given))
-    said = ballot.Ballot(decision="approve", expires=clock(600).now, origin=ORIGIN, policy=Story().policy, run="log", scope=scope)
-    envelope = dsse.sign(ballot.PAYLOAD_TYPE, ballot.encode(said), [(s.key.id, s.sign) for s in (ALICE, ADMIN, ADMIN_2)])
-    name = ballot.ballot_digest(said)
-    voted = r.Voted(about="start", ballot=name, clock=clock(1), decision="approve", principal="p-alice", scope="standing")
-    tale = Story(log=log_chain((voted, {"ballot": parse(envelope)})), authority=1)
-    tale.opened()
-    tale.proposed()
-    tale.judged("allow")
-    cost = {f"standing/{name}/{k}": v for k, v in ({"amount/all": 5_000_000, "count/all": 1} if charges is None else charges).items()}
-    fact = r.ActionStarted(
-        action="1.1", attempt=1, capabilities=(), deadline=1, effect="reconcilable", landing=1,
-        operation=operation_id(args=tale.args, call="1.1", run=RUN, tool="send_payment"),
-        reserves=tuple(r.Reserve(account=account, amount=amount) for account, amount in cost.items()),
-    )  # fmt: skip
-    seq = tale.chain.add(fact, 1).record.seq
-    for account, amount in cost.items():
-        balance = Balance(account, version=1, hash="h" * 64, reserved=used) if used else Balance(account)
-        tale.deltas.append(balance.plus(RUN, seq, reserved=amount)[1])
-    return tale.bundle()
-
-
-def test_an_allowance_that_covers_the_call_is_no_finding() -> None:
-    assert verify(allowed(), trust()).exit_code == 4
-    salted: dict[str, Any] = {"pattern": {"tool": "send_payment", "args": {"to": "Acme Suppliers"}}, "salt": "5a" * 32}
-    assert verify(allowed(**salted), trust()).exit_code == 4
-    assert verify(allowed(used=1), trust()).exit_code == 4
-    day = {"amount/2026-11-18": 5_000_000, "count/2026-11-18": 1}
-    assert verify(allowed(day, window="day"), trust()).exit_code == 4
-
-
-@pytest.mark.parametrize(
-    ("given", "word"),
-    [
-        ({"pattern": {"tool": "send_payment", "args": {"to": "Mallory"}}, "salt": "5a" * 32}, "other arguments"),
-        ({"pattern": {"tool": "send_mail"}}, "another tool"),
-        ({"used": 2}, "used up"),
-        ({"amount": Money.of("100.00", "USD")}, "used up"),
-        ({"charges": {"amount/all": 1, "count/all": 1}}, "another amount"),
-        ({"charges": {"amount/all": 5_000_000, "count/all": 0}}, "another amount"),
-        ({"charges": {"count/all": 1}}, "other accounts"),
-        ({"charges": {"amount/2026-11-18": 5_000_000, "count/2026-11-18": 1}}, "other accounts"),
-        ({"amount": UNSET, "charges": {"count/all": 1}}, "names no amount"),
-        ({"amount": Money.of("60000.00", "EUR")}, "another amount"),
-    ],
-)
-def test_an_allowance_is_held_against_its_pattern_count_and_amount(given: dict[str, Any], word: str) -> None:
-    caught(allowed(**given), "ActionStarted", word)
-
-
-def test_an_allowance_for_certain_arguments_has_a_salt() -> None:
-    """Records and accounts are named by the ballot's digest: without a salt a guess at the payee could be tested for ever."""
-    pattern = {"tool": "send_payment", "args": {"to": "DE02 1203 0000 0000 2020 51"}}
-    standing = ballot.Standing(count=1, pattern=pattern, until=1, window="until")
-    bare = ballot.Ballot(decision="approve", expires=1, origin=ORIGIN, policy="p", run="log", scope=ballot.StandingScope(standing))
-    with pytest.raises(Misuse, match="salt"):
-        ballot.encode(bare)
-    with pytest.raises(ValueError, match="salt"):
-        ballot.decode(canon(msgspec.to_builtins(bare)))
-    with pytest.raises(Misuse, match="64 hex digits"):
-        ballot.encode(replace(bare, scope=ballot.StandingScope(replace(standing, salt="short"))))
-    names = {ballot.ballot_digest(replace(bare, scope=ballot.StandingScope(replace(standing, salt=salt * 32)))) for salt in ("00", "01")}
-    assert len(names | {ballot.ballot_digest(bare)}) == 3
-
-
 # -- the life of an action ---------------------------------------------------------------------------------------------------
 def lived(*steps: str, effect: str = "keyed") -> str:
     """What the chain's rules say to an action that takes these steps, and whether the fold goes along; "" when both do."""
@@ -591,3 +561,18 @@ def test_what_the_runtime_writes_itself_is_never_called_broken(name: str) -> Non
     report = asyncio.run(tell())
     assert report.broken is None, report.broken
     assert report.exit_code in (0, 4, 5)
+
+
+def test_a_run_that_a_person_ended_while_something_was_in_the_air_does_nothing_new() -> None:
+    tale = Story()
+    tale.opened()
+    tale.proposed()
+    for fact in (
+        r.RunHalted(cause="people", code="rejected"),
+        r.TurnStarted(clock=clock(4)),
+        r.ModelCalled(attempt=1, model="scripted", reserves=100),
+    ):
+        tale.chain.add(fact, 1)
+    found = walk(tale.chain.raws).fault
+    assert found is not None
+    assert (found.type, found.what) == ("ModelCalled", "a model is called after a person's no had ended the run")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -11,72 +10,22 @@ import pytest
 
 from mandamus import Budget, Ctx, NotDone, Retry, allow, escalate, rule, tool, wiring
 from mandamus.agent import guardrail
+from mandamus.core import effects as e
 from mandamus.core import records as r
 from mandamus.core import rules
 from mandamus.core.accounts import Balance
-from mandamus.core.canonical import accept
 from mandamus.core.facts import FactEnvelope, Judgement, Limit
-from mandamus.core.money import Money
-from mandamus.core.seal import Content, Draft
+from mandamus.core.seal import Draft
 from mandamus.drivers.ledger_memory import MemoryLedger
 from mandamus.drivers.model_scripted import Step
 from mandamus.ports import AccountWrite
-from mandamus.proof import ballot as ballots
-from mandamus.proof import dsse
-from mandamus.runtime import engines
+from mandamus.runtime import engines, mail, recover
+from mandamus.runtime.fork import fork_run
 from mandamus.runtime.guard import Block
-from mandamus.testing.virtual import VirtualTime, home, signer
-from tests.attack.red_votes import OWN, PAY, PLAIN, Engine, agent, chain, env_of, facts, payer, pays, records, stop, usd, vote
+from mandamus.testing.virtual import VirtualTime, home
+from tests.attack.red_votes import OWN, PAY, PLAIN, Engine, agent, chain, env_of, facts, payer, pays, records, stop, story, usd, vote
 
 TREASURY = ("treasury p-alice p-bob",)
-
-
-def story(tell: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    def test() -> None:
-        asyncio.run(asyncio.wait_for(tell(), 30))  # type: ignore[arg-type]
-
-    test.__name__, test.__doc__ = tell.__name__, tell.__doc__
-    return test
-
-
-# -- allowances ----------------------------------------------------------------------------------------------------------------
-async def allowed(env: Any, policy: str, count: int) -> None:
-    """A standing vote of p-alice, countersigned by the administrator, on chain `log`."""
-    later = env.time.now() + 10**12
-    standing = ballots.Standing(
-        amount=Money.of("100.00", "USD"), count=count, pattern={"tool": "send_payment"}, until=later, window="until"
-    )
-    ballot = ballots.Ballot(
-        decision="approve", expires=later, origin=env.origin, policy=policy, run="log", scope=ballots.StandingScope(standing)
-    )
-    signs = [(k.keyid, k.sign) for k in (signer("p-alice"), env.home.signer("administrator"))]
-    envelope = dsse.sign(ballots.PAYLOAD_TYPE, ballots.encode(ballot), signs)
-    fact = r.Voted(
-        about="start",
-        ballot=ballots.ballot_digest(ballot),
-        clock=env.clock("UTC"),
-        decision="approve",
-        principal="p-alice",
-        scope="standing",
-    )
-    await env.log.append([Draft(fact, 0, (Content("ballot", accept(envelope)),))], raises=True)
-
-
-@story
-async def test_an_allowance_for_one_call_serves_one_of_a_batch() -> None:
-    paid: list[str] = []
-    env = await env_of("p-alice")
-    policies = [
-        {
-            "rules": [PAY, {"id": "dual", "dualApproval": {"over": "10.00 USD", "quorum": 1, "chain": "c"}}],
-            "chains": {"c": {"tiers": [{"quorum": 1, "of": ["p-alice"]}]}},
-        }
-    ]
-    bot = agent([payer(paid)], policies, pays("A", "B", "C"))
-    await allowed(env, (await wiring.bind(bot)).book.digest, count=1)
-    result = await bot.run("x", ledger=env)
-    assert result.state == "suspended"
-    assert len(paid) <= 1
 
 
 # -- quorums and tiers ---------------------------------------------------------------------------------------------------------
@@ -111,6 +60,39 @@ def test_an_honest_owner_counts_by_todays_policy(monkeypatch: pytest.MonkeyPatch
         assert paid == ["A"]
 
     asyncio.run(tell())
+
+
+@story
+async def test_a_judgements_own_clock_ends_tiers_too() -> None:
+    """Whatever records the time asks the next tier beside it, so that nobody can be passed over by looking at the clock elsewhere."""
+    env = await env_of("p-alice", "p-bob")
+    tiers = ({"quorum": 1, "of": ["p-alice"], "deadline": "1h"}, {"quorum": 1, "of": ["p-bob"]})
+    bot = agent([payer([])], chain(*tiers), pays("A"))
+    result = await bot.run("x", ledger=env)
+    s = await recover.read_run(env, await wiring.bind(bot), result.run_id)
+    env.time.advance(hours=1)
+    clock = s.clock()
+    drafts = rules.decide(s.run, e.Rulings(seq=s.run.seq, clock=clock, rulings=(), tiers=mail.next_tiers(s, clock)))
+    assert [type(d.fact) for d in drafts] == [r.TimePassed, r.ApprovalRequested]
+    assert drafts[1].fact.tier == 1  # type: ignore[attr-defined]
+    await vote(env, result.run_id, "p-alice")  # answered, in the time of the first tier, before anybody looked
+    await mail.drain(s)
+    assert mail.next_tiers(s, clock) == ()
+
+
+@story
+async def test_a_run_whose_request_went_to_a_later_tier_can_be_forked() -> None:
+    env = await env_of("p-alice", "p-bob")
+    tiers = ({"quorum": 1, "of": ["p-alice"], "deadline": "1h"}, {"quorum": 1, "of": ["p-bob"]})
+    bot = agent([payer([])], chain(*tiers), pays("A"))
+    result = await bot.run("x", ledger=env)
+    env.time.advance(hours=1)
+    await bot.resume(result.checkpoint_id, ledger=env)
+    asked = [q.tier for q in await facts(env, result.run_id, "ApprovalRequested")]
+    assert asked == [0, 1]
+    last = len(await records(env, result.run_id)) - 1
+    s = await fork_run(env, await wiring.bind(bot), result.run_id, at=last)
+    assert [q.tier for q in await facts(env, s.run.id, "ApprovalRequested")] == [0]
 
 
 @rule("ask-board", "the board")
@@ -367,6 +349,26 @@ async def test_a_parents_halt_stops_its_child() -> None:
     kid = (await facts(env, "PARENT1", "ActionStarted"))[0].child
     assert [x.code for x in await facts(env, kid, "ActionEnded") + await facts(env, kid, "ActionJudged") if x.code] == ["stopped"]
     assert paid == ["1"]  # what was refused stays refused; the child's model may propose it again
+
+
+@story
+async def test_a_thread_does_not_hear_what_its_parent_said_later() -> None:
+    """It continues the run as it stood; what that one did afterwards is another story, also after a crash of this one."""
+    env = await env_of("p-alice")
+    heard: list[list[str]] = []
+
+    def hear(prompt: Any) -> Any:
+        heard.append([m.text for m in prompt.messages])
+        return pays("A") if heard[-1][-1] in ("one", "two") else "later words"
+
+    bot = agent([payer([])], chain({"quorum": 1}), hear, hear, hear)
+    first = await bot.run("one", ledger=env)
+    second = await bot.run("two", thread=first.thread, ledger=env)
+    for one in (first, second):
+        await vote(env, one.run_id, "p-alice")
+        assert (await bot.resume(one.checkpoint_id, ledger=env)).state == "completed"
+    assert "later words" not in heard[3]
+    assert [text for text in heard[3] if text in ("one", "two")] == ["one", "two"]
 
 
 @story

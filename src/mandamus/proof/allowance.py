@@ -26,7 +26,7 @@ def why_not(standing: Standing, call: ActionProposed, args: Any) -> str:
     wanted = standing.pattern.get("args", {})
     if any(args.get(name) != value for name, value in wanted.items()):
         return "its allowance is for other arguments"
-    if standing.amount is UNSET and call.safety == "financial" and _money(args):
+    if standing.amount is UNSET and call.safety == "financial" and moneys(args):
         return "its allowance names no amount, and the call moves money"
     return ""
 
@@ -45,10 +45,11 @@ def charged(reserve: Reserve, standing: Standing, args: dict[str, Any]) -> bool:
     if "/count/" in reserve.account:
         return reserve.amount == 1
     wanted = standing.amount
-    return wanted is not UNSET and reserve.amount in {minor(m) for m in _money(args) if m.currency == wanted.currency}
+    return wanted is not UNSET and reserve.amount in {minor(m) for m in moneys(args) if m.currency == wanted.currency}
 
 
-def _money(args: dict[str, Any]) -> list[Money]:
+def moneys(args: dict[str, Any]) -> list[Money]:
+    """Every amount of money among the arguments."""
     out = []
     for value in args.values():
         if type(value) is dict and {"amount", "currency"} <= value.keys() <= {"amount", "currency", "decimals"}:

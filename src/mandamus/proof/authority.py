@@ -2,7 +2,8 @@
 
 A record on chain `log` that widens authority carries, as payload `statement`, a DSSE by m of the administrators that `LogOpened`
 names; an allowance carries their signatures on the envelope of its own `ballot`; what narrows authority needs none. Either raises the
-account `authority` by one: the n-th such record makes version n.
+account `authority` by one: the n-th such record makes version n. A stop narrows, but it moves runs: an approver or an administrator
+signs it like any other stop.
 The rule a newcomer would break: `LogOpened` is not believed for being in the log. An administrator's key must stand in the trust file too.
 """
 
@@ -18,7 +19,7 @@ from mandamus.core.canonical import accept, canon
 from mandamus.core.records import LOG, AnyRecord, Fact, KeyChanged, LogOpened, PolicyChanged, StopRequested, Voted, VoteWithdrawn
 from mandamus.errors import ProofError
 from mandamus.proof import ballot as ballots
-from mandamus.proof import dsse
+from mandamus.proof import dsse, mail
 from mandamus.proof.keys import VKey
 from mandamus.proof.report import Broken, Finding
 from mandamus.proof.trust import Trust
@@ -99,6 +100,17 @@ class Authority:
         self.granted: dict[str, tuple[int, AnyRecord]] = {}
         self.withdrawn: dict[str, int] = {}
         self.widened: list[AnyRecord] = []
+        self.stops: list[tuple[int, AnyRecord]] = []
+
+    @property
+    def signed(self) -> list[AnyRecord]:
+        """Records that count only with somebody's signature."""
+        return [*self.widened, *(record for _, record in self.stops)]
+
+    def stopped(self, agent: str, tenant: str, version: int) -> AnyRecord | None:
+        """The stop that was in force for this agent or tenant at `version`."""
+        found = ((n, record, record.fact) for n, record in self.stops)
+        return next((x for n, x, fact in found if n <= version and covers(fact, agent, tenant)), None)
 
     def was_revoked(self, key: VKey, version: int) -> bool:
         return self.revoked.get(str(key), version + 1) <= version
@@ -118,6 +130,8 @@ def read(records: Sequence[AnyRecord]) -> Authority:
             out.widened.append(record)
         if isinstance(fact, KeyChanged) and fact.old is not UNSET:
             out.revoked.setdefault(fact.old, out.version)
+        elif isinstance(fact, StopRequested):
+            out.stops.append((out.version, record))
         elif isinstance(fact, VoteWithdrawn):
             out.withdrawn.setdefault(fact.ballot, out.version)
         elif isinstance(fact, Voted):
@@ -126,7 +140,7 @@ def read(records: Sequence[AnyRecord]) -> Authority:
 
 
 def check(records: Sequence[AnyRecord], authority: Authority, origin: str, trust: Trust, payload: Open) -> int:
-    """Every widening of the log is signed by its administrators. Number of statements checked. Raises Broken."""
+    """Every widening of the log is signed by its administrators, every stop by somebody who may. Number of them. Raises Broken."""
     opened = records[0].fact
     assert isinstance(opened, LogOpened)
     if opened.origin != origin:
@@ -152,7 +166,27 @@ def check(records: Sequence[AnyRecord], authority: Authority, origin: str, trust
             what = f"it widens authority, but {why}"
             fix = "trust the log's administrators by `admin` lines, if you do" if "trust file" in why else ""
             raise Broken(Finding(what, code="MDM-0651", chain=LOG, event=record.seq, type=record.type, fix=fix))
-    return len(authority.widened)
+    for _, record in authority.stops:
+        if why := why_no_stop(payload(record, "statement"), record.fact, opened, trust):
+            what = f"it stops runs, but {why}"
+            raise Broken(Finding(what, code="MDM-0651", chain=LOG, event=record.seq, type=record.type))
+    return len(authority.signed)
+
+
+def covers(stop: Any, agent: str, tenant: str) -> bool:
+    return bool(stop.agent == agent or stop.tenant == tenant)
+
+
+def why_no_stop(envelope: bytes | None, fact: Any, opened: LogOpened, trust: Trust) -> str:
+    """Why a stop on chain `log` counts for nothing; "" when whoever it names signed exactly this."""
+    if envelope is None:
+        return "nobody signed it: it carries no statement"
+    found = mail.check_log_stop(envelope, trust, admins(opened, trust))
+    if isinstance(found, str):
+        return f"its statement does not count: {found.replace('_', ' ')}"
+    principal, said = found
+    recorded = (fact.principal, opened.origin, fact.mode, fact.agent, fact.tenant)
+    return "" if (principal, said.origin, said.mode, said.agent, said.tenant) == recorded else "its statement says something else"
 
 
 def part_of(fact: Fact) -> str:

@@ -33,11 +33,14 @@ Reason = Literal["forged", "malformed", "not_an_approver"]
 class Standing(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An allowance: calls that match `pattern` {tool, args?}, at most `count` and `amount` in all, per `window`, until an instant.
 
+    It is one vote of whoever signs it, in the approval chain `chain` and in no other.
+
     `salt`, 64 hex digits drawn once, keeps the ballot's digest, which records and accounts are named by, from being a digest of `args`
     that somebody could guess.
     """
 
     amount: Money | UnsetType = UNSET
+    chain: str
     count: int
     pattern: dict[str, Any]
     salt: str | UnsetType = UNSET

@@ -47,6 +47,7 @@ def check(lines: Sequence[bytes], first: int, records: Sequence[AnyRecord]) -> t
     """(deltas checked, settlements that are missing). Raises Broken at a delta that no record explains, or a reservation without one."""
     wanted = expected(records)
     found: dict[tuple[int, str], Move] = {}
+    line: dict[tuple[int, str], int] = {}  # the last delta of this event and account: the one to look at
     heads: dict[str, tuple[int, str, Delta]] = {}
     for number, raw in enumerate(lines, first):
         delta = _read(raw, number)
@@ -55,13 +56,14 @@ def check(lines: Sequence[bytes], first: int, records: Sequence[AnyRecord]) -> t
         _links(delta, heads.get(delta.account), number)
         heads[delta.account] = (delta.version, digest("delta", raw), delta)
         key = (delta.seq, delta.account)
+        line[key] = number
         _add(found, key, delta.change.reserved, delta.change.spent)
         if key not in wanted and not _silent(delta, records[delta.seq]):
             raise _no(f"event {delta.seq} explains no change of this account", number)
     missing = []
     for key, move in wanted.items():
         if key in found and found[key] != move:
-            raise _event(records[key[0]], "the account was moved by another amount than it says", f"{move}", f"{found[key]}")
+            raise _event(records[key[0]], "the account was moved by another amount than it says", f"{move}", f"{found[key]}", line[key])
         if key not in found and isinstance(records[key[0]].fact, ActionStarted):
             raise _event(records[key[0]], "its reservation stands in no account", key[1], "nothing")
         if key not in found:
@@ -114,5 +116,6 @@ def _no(what: str, line: int, expected: str = "", found: str = "") -> Broken:
     return Broken(Finding(what, code="MDM-0657", line=line, expected=expected, found=found[:80]))
 
 
-def _event(record: AnyRecord, what: str, expected: str, found: str) -> Broken:
-    return Broken(Finding(what, code="MDM-0657", chain="run", event=record.seq, type=record.type, expected=expected, found=found))
+def _event(record: AnyRecord, what: str, expected: str, found: str, line: int | None = None) -> Broken:
+    where: dict[str, Any] = {"chain": "run", "event": record.seq, "line": line, "type": record.type}
+    return Broken(Finding(what, code="MDM-0657", expected=expected, found=found, **where))

@@ -187,7 +187,7 @@ def read(raw: bytes) -> Container:
         raise _no(f"the file has {len(raw)} bytes", None)
     first = raw.find(b"\n", 0, HEADER_BYTES_MAX)
     if first < 0:
-        raise _no("the first line is no bundle header", 1)
+        raise _no(_NO_HEADER, 1)
     counts = _counts(raw[:first])
     total = 1 + sum(counts.values())
     lines = _lines(raw)
@@ -214,11 +214,17 @@ def _lines(raw: bytes) -> list[bytes]:
     return raw[:-1].split(b"\n")
 
 
+_NO_HEADER = "the first line is no bundle header: the file is no bundle (mandamus bundle RUN writes one), or its beginning was changed"
+
+
 def _counts(line: bytes) -> dict[str, int]:
     try:
         value = accept(line)
+    except ValueError:
+        raise _no(_NO_HEADER, 1) from None
+    try:
         if type(value) is not dict or value.keys() != {"bundle", "run", "sections"} or value["bundle"] != FORMAT:
-            raise ValueError(f"it is not the header of a {FORMAT} bundle")
+            raise ValueError(f"this is not the header of a {FORMAT} file; mandamus bundle RUN writes one")
         counts: dict[str, int] = dict(value["sections"])
         if [name for name, _ in value["sections"]] != list(SECTIONS) or not all(
             type(n) is int and 0 <= n <= LINES_MAX for n in counts.values()

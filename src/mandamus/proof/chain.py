@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 from msgspec import Struct
 
 from mandamus.core.records import (
-    FACTS,
+    END,
+    EVENT,
     LOG,
+    READERS,
     RECORD_BYTES_MAX,
     AnyRecord,
     LogOpened,
-    Record,
     RunOpened,
     decode,
-    encode,
     event_hash,
     genesis_prev,
 )
@@ -32,15 +31,17 @@ from mandamus.errors import ProofError
 from mandamus.proof.life import LOG_RULES, RUN_RULES, Life
 from mandamus.proof.report import Claim, Finding, Report, State, exit_code, verdict
 
-_EVENT = b"mandamus/v1/event\0"
-_TAIL = b',"v":1}'
-_TYPE_AT, _TYPE_END = len(b'"type":"'), -len(_TAIL) - 1
+_EVENT = hashlib.sha256(EVENT)  # copied for each record: half the price of a new one
+_encode_into = msgspec.json.Encoder().encode_into
 _type_of = re.compile(rb'"type":"([A-Za-z]{1,40})","v":')
 NEWER = "MDM-0602"
 
 
 class Walk(Struct):
-    """What a walk found. `records`, `count` and `head` stop before the first fault; `fault.code` NEWER: this verifier is too old to say."""
+    """What a walk found. `records`, `count` and `head` stop before the first fault; `fault.code` NEWER: this verifier is too old to say.
+
+    `last` and `epoch` are where `further` goes on.
+    """
 
     records: list[AnyRecord]
     life: Life
@@ -48,61 +49,66 @@ class Walk(Struct):
     head: str = ""
     run: str = ""
     fault: Finding | None = None
+    last: AnyRecord | None = None
+    epoch: int = -1
 
 
-class _Decoders(dict[bytes, Callable[[bytes], Record[Any]]]):
-    """One typed decoder per type, made when first met. Unknown names are left to `records.decode`, which says what is wrong."""
-
-    def __missing__(self, name: bytes) -> Callable[[bytes], Record[Any]]:
-        fact = FACTS.get(name.decode("ascii", "replace"))
-        made: Callable[[bytes], Any] = decode if fact is None else msgspec.json.Decoder(Record[fact]).decode  # type: ignore[valid-type]
-        if fact is not None:  # never keep what an attacker names
-            self[name] = made
-        return made
+Each = Callable[[AnyRecord, str], None]
 
 
-_decoders = _Decoders()
-
-
-def walk(raws: Sequence[bytes], run: str | None = None, *, keep: bool = True) -> Walk:
+def walk(raws: Sequence[bytes], run: str | None = None, *, keep: bool = True, each: Each | None = None) -> Walk:
     """Forward: every record strict, of this run, in its place, linked, and legal where it stands. Never raises.
 
-    The loop is the hot path (300,000 records a second and core): what follows is inlined on purpose. `keep` False: `records` stays
-    empty, so that a long chain costs no memory and no collector's time.
+    `each(record, hash)` is handed every record that is believed, at once. `keep` False: `records` stays empty, so that a long chain
+    costs no memory and no collector's time.
     """
-    records: list[AnyRecord] = []
-    life = Life(len(raws))
-    sha256, write, decoders = hashlib.sha256, encode, _decoders
+    return further(Walk([], Life(len(raws)), run=run or ""), raws, keep=keep, each=each)
+
+
+def further(walked: Walk, raws: Iterable[bytes], *, keep: bool = False, each: Each | None = None) -> Walk:
+    """Go on with the next records of the same chain, page by page. What `each` raises, rises; the walk is of no use then.
+
+    The loop is the hot path (300,000 records a second and core): what follows is inlined on purpose.
+    """
+    if walked.fault is not None:
+        return walked
+    life, records, readers, write, line, copy = walked.life, walked.records, READERS, _encode_into, bytearray(1024), _EVENT.copy
+    run, previous, epoch, fault, index = walked.run, walked.last, walked.epoch, None, walked.count - 1
+    prev: str | None = walked.head
     rules = LOG_RULES if run == LOG else RUN_RULES
-    previous: AnyRecord | None = None
-    prev: str | None = None
-    epoch, fault, index = -1, None, -1
-    for index, raw in enumerate(raws):
-        record: AnyRecord | None = None
+    for index, raw in enumerate(raws, walked.count):
         try:
-            record = decoders[raw[raw.rfind(b'"type":"') + _TYPE_AT : _TYPE_END]](raw)
-        except (msgspec.DecodeError, ProofError, UnicodeError, RecursionError):
-            pass
-        if record is None or record.v != 1 or write(record) != raw or not raw.isascii() or len(raw) > RECORD_BYTES_MAX:
-            fault = _unreadable(raw, index, run or "")
+            name, read = readers[raw[-END:]]
+            record = read(raw)
+        except (KeyError, msgspec.DecodeError, UnicodeError, RecursionError):
+            fault = _unreadable(raw, index, run)
+            break
+        write(record, line)
+        if line != raw or record.type != name or not raw.isascii() or len(raw) > RECORD_BYTES_MAX:
+            fault = _unreadable(raw, index, run)
             break
         if previous is None:
             run, prev, epoch = run or record.run, _genesis(record), record.epoch
             rules = LOG_RULES if run == LOG else RUN_RULES
-        if record.seq != index or record.prev != prev or record.run != run or (record.epoch != epoch and record.type != "RunOwned"):
-            fault = _misplaced(record, index, run or "", prev, epoch)
+        if record.seq != index or record.prev != prev or record.run != run or (record.epoch != epoch and name != "RunOwned"):
+            fault = _misplaced(record, index, run, prev, epoch)
             break
         epoch = record.epoch  # the rule of RunOwned says by how much it may rise
-        rule = rules.get(record.type)
+        rule = rules.get(name)
         if rule is not None and (what := rule(life, record, previous)):
-            fault = Finding(what, code="MDM-0643", chain=_chain(run or ""), event=index, type=record.type)
+            fault = Finding(what, code="MDM-0643", chain=_chain(run), event=index, type=name)
             break
-        prev = sha256(_EVENT + raw).hexdigest()
+        event = copy()
+        event.update(raw)
+        prev = event.hexdigest()
+        previous = record
         if keep:
             records.append(record)
-        previous = record
-    count = index + (fault is None)
-    return Walk(records, life, count, prev or "" if count else "", run or "", fault)
+        if each is not None:
+            each(record, prev)
+    walked.count = index + (fault is None)
+    walked.head, walked.run, walked.fault, walked.last, walked.epoch = (prev or "") if walked.count else "", run, fault, previous, epoch
+    return walked
 
 
 def _genesis(record: AnyRecord) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any
 from mandamus.core.canonical import parse
 from mandamus.core.facts import DEFAULT_CHAIN, Chain, Tier
 from mandamus.core.rulebook import Source, compiled
+from mandamus.core.rulekinds import Asking
 from mandamus.errors import MandamusError
 from mandamus.proof.trust import Trust
 
@@ -31,25 +32,39 @@ class Chains:
     def __init__(self, sources: Mapping[str, Mapping[str, Any]]) -> None:
         self.sources = sources
         self.read: dict[str, dict[str, Chain]] = {}
+        self.asks: dict[str, list[Asking]] = {}
 
     def of(self, policy: str, chain: str) -> Chain | None:
         if policy not in self.sources:
             return None
-        if policy not in self.read:
-            self.read[policy] = _declared(self.sources[policy])
+        self._compile(policy)
         return self.read[policy].get(chain, DEFAULT_CHAIN if chain == DEFAULT_CHAIN.id else None)
 
+    def rules(self, policy: str) -> list[Asking]:
+        """The thin rules that ask people. Rules in another language are not among them."""
+        if policy not in self.sources:
+            return []
+        self._compile(policy)
+        return self.asks[policy]
 
-def _declared(source: Mapping[str, Any]) -> dict[str, Chain]:
+    def _compile(self, policy: str) -> None:
+        if policy not in self.read:
+            self.read[policy], self.asks[policy] = _declared(self.sources[policy])
+
+
+def _declared(source: Mapping[str, Any]) -> tuple[dict[str, Chain], list[Asking]]:
     """Rules that do not compile any more declare nothing: what rests on them is not checked, and said to be so."""
-    out: dict[str, Chain] = {}
+    chains: dict[str, Chain] = {}
+    asks: list[Asking] = []
     for name, text in source.items():
         if name.endswith(RULES) and type(text) is str:
             try:
-                out |= compiled([Source(document, _Nowhere()) for document in parse(text.encode())]).chains
+                book = compiled([Source(document, _Nowhere()) for document in parse(text.encode())])
             except (MandamusError, ValueError, TypeError):
                 continue
-    return out
+            chains |= book.chains
+            asks += book.asks
+    return chains, asks
 
 
 def may_decide(tier: Tier, principal: str, trust: Trust) -> bool:

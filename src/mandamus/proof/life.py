@@ -12,13 +12,13 @@ from typing import Any
 from msgspec import UNSET
 
 from mandamus.core.records import FACTS, LOG, AnyRecord
-from mandamus.core.run import ACTIONS, CLOSED
+from mandamus.core.run import ACTIONS, CLOSED, ends_by_no
 
 
 class Life:
     """What the rules remember of one chain. `actions` maps an action to a state of the table in core/run.py; `final` holds what is over."""
 
-    __slots__ = ("actions", "attempts", "calls", "children", "count", "effects", "ended", "final", "sealed")
+    __slots__ = ("actions", "attempts", "calls", "children", "count", "effects", "ended", "final", "refused", "sealed")
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -29,6 +29,7 @@ class Life:
         self.effects: dict[str, str] = {}
         self.final: set[str] = set()
         self.ended = ""
+        self.refused = False  # by a person's no that ends the run
         self.sealed = False
 
     @property
@@ -69,8 +70,14 @@ def _owned(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
     return ""
 
 
+def _priced(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    return "" if record.seq == 1 else "a price stands right behind the genesis"
+
+
 def _called(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
     life.calls = True
+    if life.refused:
+        return "a model is called after a person's no had ended the run"
     return "" if not life.ended else "a model is called after the run ended"
 
 
@@ -112,6 +119,8 @@ def _started(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
     if fact.child is not UNSET:
         life.children.add(fact.action)
     life.attempts[fact.action] = fact.attempt
+    if life.refused:
+        return "an action starts after a person's no had ended the run"
     return "" if not life.ended else "an action starts after the run ended"
 
 
@@ -134,6 +143,12 @@ def _action_ended(life: Life, record: AnyRecord, previous: AnyRecord | None) -> 
     if not what and fact.result == "failed" and fact.retry_at is UNSET:
         life.final.add(fact.action)
     return what
+
+
+def _halted(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    fact: Any = record.fact
+    life.refused = life.refused or ends_by_no(fact)
+    return ""
 
 
 def _run_ended(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
@@ -179,8 +194,10 @@ RUN_RULES: dict[str, Rule] = {
     "RunOpened": _opens,
     "RunOwned": _owned,
     "RunEnded": _run_ended,
+    "RunHalted": _halted,
     "RunSealed": _sealed,
     "ModelCalled": _called,
+    "ModelPriced": _priced,
     "ModelReplied": _answered,
     "ModelFailed": _answered,
     "ActionProposed": _proposed,

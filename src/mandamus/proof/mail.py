@@ -6,6 +6,7 @@ said by `ballot.check`, `check_stop` and `check_say`, against the trust file.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from mandamus.core.canonical import accept, canon
 from mandamus.core.payload import SALT, commit
+from mandamus.core.records import LOG
 from mandamus.errors import Misuse, ProofError
 from mandamus.proof import dsse
 from mandamus.proof.ballot import Reason, who_signed
@@ -22,6 +24,7 @@ from mandamus.proof.trust import Trust
 MAIL_BYTES_MAX = 512 * 1024
 TEXT_BYTES_MAX = 256 * 1024
 STOP_TYPE = "application/vnd.mandamus.stop+json"
+ADMINISTRATOR = "p-administrator"  # who a log's administrator is called in records
 SAY_TYPE = "application/vnd.mandamus.message+json"
 
 
@@ -129,6 +132,23 @@ def check_stop(mail: Stop, trust: Trust) -> tuple[str, StopStatement] | Reason:
         return found[0], msgspec.convert(accept(found[1]), StopStatement)
     except (ValueError, TypeError, msgspec.ValidationError):
         return "malformed"
+
+
+def check_log_stop(envelope: bytes, trust: Trust, admins: Sequence[VKey]) -> tuple[str, StopStatement] | Reason:
+    """(principal, statement) of a stop on chain `log`: an agent's or a tenant's. An approver signs it, or an administrator of the log."""
+    found: tuple[str, bytes, VKey] | Reason = who_signed(envelope, STOP_TYPE, trust)
+    if found == "not_an_approver":
+        try:
+            found = ADMINISTRATOR, dsse.check(envelope, STOP_TYPE, admins).payload, admins[0]
+        except (ProofError, IndexError):
+            return "not_an_approver"
+    if isinstance(found, str):
+        return found
+    try:
+        said = msgspec.convert(accept(found[1]), StopStatement)
+    except (ValueError, TypeError, msgspec.ValidationError):
+        return "malformed"
+    return (found[0], said) if said.run == LOG and (said.agent is UNSET) != (said.tenant is UNSET) else "malformed"
 
 
 def check_say(mail: Say, trust: Trust) -> SayStatement | Reason:

@@ -14,7 +14,7 @@ from mandamus.core.digests import manifest_digest, operation_id, ownership, poli
 from mandamus.core.records import LOG, ActionJudged, ActionProposed, ActionStarted, AnyRecord, RunOpened, RunOwned, RunSealed
 from mandamus.core.run import fold, state_digest
 from mandamus.errors import Misuse, ProofError
-from mandamus.proof import authority, books, bundle, chain, dsse, shown, spoken, views
+from mandamus.proof import authority, books, bundle, chain, dsse, shown, spending, spoken, tiers, views
 from mandamus.proof.chains import Chains
 from mandamus.proof.keys import VKey, parse_vkey, unb64
 from mandamus.proof.keys import verify as signed_by
@@ -67,7 +67,8 @@ class Case:
             self._policies, self._manifest, self._keys, self._views, self._sections,
         ]  # fmt: skip
         if ground:
-            self._all([*rest, *([self._mail] if spoken.any_of(self.run.records) else [])], go_on=True)
+            spent = [self._budget] if spending.any_of(self.run.records) else []
+            self._all([*rest, *spent, *([self._mail] if spoken.any_of(self.run.records) else [])], go_on=True)
         codes = {claim.exit_code for claim in self.claims}
         code = exit_code(codes)
         said = getattr(self, "said", None)
@@ -232,17 +233,28 @@ class Case:
                 "the trust file names no administrator (`admin VKEY`), so changes of authority cannot be checked",
                 5,
             )
-        hidden = [record for record in self.authority.widened if self._hidden(record, authority.part_of(record.fact))]
+        hidden = [record for record in self.authority.signed if self._hidden(record, authority.part_of(record.fact))]
         if hidden:
             return Claim(
                 "authority", "not in this bundle", f"the {authority.part_of(hidden[0].fact)} of log event {hidden[0].seq} is not shown", 3
             )
         count = authority.check(self.log.records, self.authority, self.said.origin, self.trust, self._envelope)
-        return Claim(
-            "authority",
-            "proven",
-            f"version {self.authority.version}, {count} signed changes that widen it, {len(self.authority.revoked)} keys revoked",
-        )
+        self._not_stopped()
+        stops = len(self.authority.stops)
+        told = f"version {self.authority.version}, {count - stops} signed changes that widen it, {len(self.authority.revoked)} keys revoked"
+        return Claim("authority", "proven", told + (f", {stops} signed stops, none passed over" if stops else ""))
+
+    def _not_stopped(self) -> None:
+        """No intent stands on a judgement that saw the stop of its agent or tenant."""
+        opened: Any = self.run.records[0].fact
+        judged: Any = None
+        for record in self.run.records if self.authority.stops else ():
+            if isinstance(record.fact, ActionJudged):
+                judged = record.fact
+            elif isinstance(record.fact, ActionStarted):  # right behind its ALLOW, by the chain's rules
+                stop = self.authority.stopped(opened.agent, opened.tenant, judged.authority)
+                if stop is not None:
+                    raise Broken(_at(record, f"it started although log event {stop.seq} had stopped it", "", "", "MDM-0651"))
 
     def _owners(self) -> Claim:
         keys = self.trust.log_keys(self.said.origin)
@@ -277,16 +289,11 @@ class Case:
         chains = Chains(self._sources())
         totals = books.totals(self.box.sections["account"], self.box.first["account"])
         tally = Votes(self.run.records, self.log.records, self.trust, self.authority, self._shown, chains, totals).check()
+        later = tiers.check(self.run.records, chains)
         if tally.hidden:
             hidden = ", ".join(list(dict.fromkeys(tally.hidden))[:5])
             return Claim("votes", "not in this bundle", f"{tally.votes} votes checked; not shown: {hidden}", 3)
-        if not tally.votes:
-            return Claim("votes", "proven", "no intent of this run rests on a vote")
-        return Claim(
-            "votes",
-            "proven",
-            f"{tally.votes} signed votes for {tally.intents} intents: distinct approvers, this action, in time, quorum reached",
-        )
+        return Claim("votes", "proven", tally.words + (f"; {later} later tiers asked when their time came" if later else ""))
 
     def _mail(self) -> Claim:
         """Only where there is a stop or a message."""
@@ -306,6 +313,12 @@ class Case:
                 "accounts", "not in this bundle", f"{count} deltas as the records say; not settled yet: {', '.join(missing[:5])}", 3
             )
         return Claim("accounts", "proven", f"{count} deltas are what reservations and spends say")
+
+    def _budget(self) -> Claim:
+        """Only where tokens, calls or money are limited."""
+        calls, handoffs = spending.check(self.run.records)
+        down = f" and {handoffs} tasks handed down" if handoffs else ""
+        return Claim("budget", "proven", f"{calls} model calls{down} within what the genesis allows")
 
     def _policies(self) -> Claim:
         """Each source has the digest that it stands under, and each digest that judged the run is there."""

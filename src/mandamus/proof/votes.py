@@ -7,10 +7,10 @@ that it answers; two keys of one person are one voter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from mandamus.core.canonical import canon
 from mandamus.core.clock import Clock
@@ -25,42 +25,24 @@ from mandamus.core.records import (
     AnyRecord,
     ApprovalRequested,
     LogOpened,
-    Reserve,
     RunOpened,
     Voted,
     VoteWithdrawn,
 )
-from mandamus.proof import allowance
+from mandamus.core.rulekinds import Asking
 from mandamus.proof import authority as authorities
 from mandamus.proof import ballot as ballots
-from mandamus.proof.allowance import ACCOUNTS as STANDING
 from mandamus.proof.authority import Authority
 from mandamus.proof.chains import Chains, holds, may_decide, may_vote
-from mandamus.proof.keys import VKey
+from mandamus.proof.lending import Lending, Opened, Tally
 from mandamus.proof.report import Broken, Finding
 from mandamus.proof.shown import Line
 from mandamus.proof.trust import Trust
 
 OUTCOME = "outcome.unknown"  # the rule by which people are asked what became of an action
+ART_22 = "ask.art22"  # the rule by which a deed waits for the oversight chain whatever policy says
 SETTLES = {"done": "done", "unknown": "abandon"}  # result of an outcome that people gave -> what they voted
 Totals = Mapping[tuple[int, str], int]  # (seq, account) -> reserved + spent after it
-
-
-class Tally(Struct):
-    """What was checked, and what could not be because a payload is not shown."""
-
-    intents: int = 0
-    votes: int = 0
-    allowances: int = 0
-    hidden: list[str] = []
-
-
-class Opened(Struct, frozen=True):
-    """A ballot that was verified, and who signed it with which key."""
-
-    principal: str
-    ballot: ballots.Ballot
-    key: VKey
 
 
 class Votes:
@@ -84,11 +66,16 @@ class Votes:
         self.opening = begun if isinstance(begun, LogOpened) else None
         self.origin, self.run, self.clock = opened.origin, records[0].run, opened.clock
         self.requester = "" if opened.user is UNSET else opened.user.principal
+        self.tenant = opened.tenant
+        self.forked = opened.parent is not UNSET and opened.parent.kind == "fork"
         self.tally = Tally()
+        self.lending = Lending(self)
         self.proposed: dict[str, AnyRecord] = {}
         self.judged: dict[str, ActionJudged] = {}
+        self.judged_at: dict[str, AnyRecord] = {}
+        self.guarded: set[str] = set()  # actions that wait for a person each time, by the law
+        self.needs: dict[str, int] = {}  # request -> how many people were demanded of its newest tier
         self.asked: dict[str, dict[str, tuple[int, str]]] = {}  # action -> chain -> (quorum, policy)
-        self.served: dict[str, list[str]] = {}  # action -> the allowances that its first attempt was charged to
         self.opened: dict[int, Opened] = {}  # seq of a vote -> its ballot
         self.modified: dict[str, AnyRecord] = {}
         self.rejections: dict[str, list[AnyRecord]] = {}
@@ -118,8 +105,12 @@ class Votes:
             self._proposed(record, fact)
         elif isinstance(fact, ActionEnded) and fact.result == "unknown" and fact.via != "people":
             self.unknown[fact.action] = record.seq
+        elif isinstance(fact, ActionEnded):
+            self.lending.freed(fact.action)
         elif isinstance(fact, ActionJudged):
-            self.judged[fact.action] = fact
+            self.judged[fact.action], self.judged_at[fact.action] = fact, record
+            if ART_22 in fact.determining:
+                self.guarded.add(fact.action)
             if OUTCOME not in fact.determining:  # those asks are about what happened, not about a start
                 self.asked.setdefault(fact.action, {}).update({ask.chain: (ask.quorum, fact.bundle) for ask in fact.asks or ()})
         elif isinstance(fact, ApprovalRequested):
@@ -132,9 +123,9 @@ class Votes:
         """Its digest is the action's, its card the one that is stored, its quorum not less than policy asked for."""
         proposal = self.proposed.get(fact.action)
         if proposal is None:
-            raise self._broken(record, "it asks about an action that was never proposed")
+            raise self.broken(record, "it asks about an action that was never proposed")
         if fact.digest not in self._digests(proposal, fact):
-            raise self._broken(record, "its digest is not the action's", expected=self._digests(proposal, fact)[0], found=fact.digest)
+            raise self.broken(record, "its digest is not the action's", expected=self._digests(proposal, fact)[0], found=fact.digest)
         earlier = self.requests.get(fact.request)
         self._tier_in_turn(record, fact, None if earlier is None else earlier.fact)
         self._enough(record, fact, self.clock.now if earlier is None else earlier.fact.until)  # type: ignore[attr-defined]
@@ -145,12 +136,12 @@ class Votes:
         """The first tier opens a request; each later one follows the tier before it, when that one's time was over."""
         if earlier is None:
             if fact.tier:
-                raise self._broken(record, "no earlier tier led to this one", "tier 0", f"tier {fact.tier}")
+                raise self.broken(record, "no earlier tier led to this one", "tier 0", f"tier {fact.tier}")
             return
         if not _same_request(earlier, fact):
-            raise self._broken(record, "a later tier changes what was asked")
+            raise self.broken(record, "a later tier changes what was asked")
         if self.clock.now < earlier.until:
-            raise self._broken(record, "the tier before it was not over", str(earlier.until), str(self.clock.now))
+            raise self.broken(record, "the tier before it was not over", str(earlier.until), str(self.clock.now))
 
     def _enough(self, record: AnyRecord, fact: ApprovalRequested, begins: int) -> None:
         """As many people, and as much time for them, as the rules say."""
@@ -161,14 +152,17 @@ class Votes:
         if chain is None:
             self.tally.hidden.append(f"rules of chain {fact.chain}")
         elif fact.tier >= len(chain.tiers):
-            raise self._broken(record, "its chain has no such tier", f"{len(chain.tiers)} tiers", f"tier {fact.tier}")
+            raise self.broken(record, "its chain has no such tier", f"{len(chain.tiers)} tiers", f"tier {fact.tier}")
         else:
             tier = chain.tiers[fact.tier]
             asked = max(asked, tier.quorum)
             if fact.until < begins + tier.deadline_ms * 1000:
-                raise self._broken(record, "its tier ends before its time", str(begins + tier.deadline_ms * 1000), str(fact.until))
+                raise self.broken(record, "its tier ends before its time", str(begins + tier.deadline_ms * 1000), str(fact.until))
+        self.needs[fact.request] = max(asked, fact.quorum)
+        if fact.quorum < asked and fact.tier == 0 and fact.about == "start" and fact.quorum >= 1:
+            asked -= len(self.lending.in_chain(fact.chain, self.judged[fact.action].authority))
         if fact.quorum < asked:
-            raise self._broken(record, "it asks fewer people than policy demanded", expected=str(asked), found=str(fact.quorum))
+            raise self.broken(record, "it asks fewer people than policy demanded", expected=str(asked), found=str(fact.quorum))
 
     def _tier(self, request: ApprovalRequested) -> Tier | None:
         chain = self.chains.of(request.policy, request.chain)
@@ -196,16 +190,16 @@ class Votes:
     def _same_card(self, record: AnyRecord, card: Line, args: Line, signed: str) -> None:
         found = card_digest(args.secret, card.value) if type(card.value) is dict else ""
         if found != signed:
-            raise self._broken(record, "its card is not the one that was shown and signed", expected=signed, found=found)
+            raise self.broken(record, "its card is not the one that was shown and signed", expected=signed, found=found)
 
     # -- each vote, whatever became of it ------------------------------------------------------------------------------------
     def _cast(self, record: AnyRecord, fact: Voted) -> None:
         """Somebody whom the chain asks has signed exactly this, in time."""
         request = self._request(record, str(fact.request))
         if fact.action != request.action or fact.scope != "once":
-            raise self._broken(record, "it is for another action than its request")
+            raise self.broken(record, "it is for another action than its request")
         if fact.clock.now >= request.expires:
-            raise self._broken(record, "its request had expired", code="MDM-0655")
+            raise self.broken(record, "its request had expired", code="MDM-0655")
         self._allowed_to(record, fact, request)
         self._card_beside(record, request)
         line = self.line(record, "ballot")
@@ -213,9 +207,9 @@ class Votes:
             self.tally.hidden.append(f"ballot of event {record.seq}")
         else:
             judged = self.judged.get(request.action)
-            opened = self._signed(record, fact, line, judged.authority if judged else 0)
+            opened = self.signed(record, fact, line, judged.authority if judged else 0)
             if why := _unlike(opened.ballot, fact, request, self.origin, self.run):
-                raise self._broken(record, f"the signed ballot names another {why}", code="MDM-0653")
+                raise self.broken(record, f"the signed ballot names another {why}", code="MDM-0653")
             self.opened[record.seq] = opened
             self.tally.votes += 1
         if fact.decision == "reject":
@@ -228,14 +222,16 @@ class Votes:
         if tier is None:
             return  # said already: the rules of the chain are not shown
         if not may_vote(tier, fact.principal, self.trust):
-            raise self._broken(
-                record, "it was cast by somebody whom the chain does not ask", ", ".join(tier.of), fact.principal, "MDM-0652"
-            )
+            raise self.broken(record, "it was cast by somebody whom the chain does not ask", ", ".join(tier.of), fact.principal, "MDM-0652")
         if fact.veto and not holds(tier.veto, fact.principal, self.trust):
-            raise self._broken(record, "it is called a veto of somebody who has none", ", ".join(tier.veto), fact.principal, "MDM-0652")
-        own = {"requester": self.requester, "author": self.authors.get(request.action, "")}
-        if any(own[duty] == fact.principal for duty in tier.sod):
-            raise self._broken(record, "it was cast by the person whose own request it is", "another person", fact.principal, "MDM-0652")
+            raise self.broken(record, "it is called a veto of somebody who has none", ", ".join(tier.veto), fact.principal, "MDM-0652")
+        if self.own(tier, request.action, fact.principal):
+            raise self.broken(record, "it was cast by the person whose own request it is", "another person", fact.principal, "MDM-0652")
+
+    def own(self, tier: Tier, action: str, principal: str) -> bool:
+        """Whoever asked for it or wrote its arguments anew does not approve it."""
+        names = {"requester": self.requester, "author": self.authors.get(action, "")}
+        return any(names[duty] == principal for duty in tier.sod)
 
     def _card_beside(self, record: AnyRecord, request: ApprovalRequested) -> None:
         if all(part.part != "card" for part in record.body or ()):
@@ -253,13 +249,13 @@ class Votes:
             return
         voted = self.modified.pop(str(fact.replaces), None)
         if voted is None:
-            raise self._broken(record, "people wrote it, but nobody voted for it")
+            raise self.broken(record, "people wrote it, but nobody voted for it")
         vote: Any = voted.fact
         self.authors[fact.action] = vote.principal
         opened = self.opened.get(voted.seq)
         found = record.body[0].commit if record.body else ""
         if opened is not None and opened.ballot.args != found:
-            raise self._broken(record, "its arguments are not those that were signed", str(opened.ballot.args), found)
+            raise self.broken(record, "its arguments are not those that were signed", str(opened.ballot.args), found)
 
     # -- what rests on votes -------------------------------------------------------------------------------------------------
     def _started(self, record: AnyRecord, fact: ActionStarted) -> None:
@@ -267,31 +263,29 @@ class Votes:
         for seq in fact.votes:
             voted = self.records[seq] if 0 <= seq < record.seq else None
             if voted is None or not isinstance(voted.fact, Voted):
-                raise self._broken(record, f"it lists event {seq} as a vote, which is none before it")
+                raise self.broken(record, f"it lists event {seq} as a vote, which is none before it")
             votes += [voted] if voted.fact.decision == "approve" else []
-        self._quorum(record, fact.action, votes)
-        reserves = [reserve for reserve in fact.reserves if reserve.account.startswith(STANDING)]
-        names = sorted({reserve.account.split("/")[1] for reserve in reserves})
-        for name in names:
-            self._allowance(record, fact, name, [x for x in reserves if x.account.split("/")[1] == name])
-        if names:
-            self.served[fact.action] = names
-        self._asks_met(record, fact, votes)
+        lent = self.lending.under(record, fact)
+        rules = self.lending.asking(record, fact.action)
+        answered = self._quorum(record, fact.action, votes, lent, rules)
+        for chain in sorted(lent.keys() - answered):
+            asked = self.asked.get(fact.action, {}).get(chain, (0, ""))[0]
+            self.lending.enough(record, fact.action, chain, lent[chain], asked, rules.get(chain, ()))
+        self._asks_met(record, fact, answered | lent.keys(), rules.keys())
         self._again(record, fact.action)
-        self.tally.intents += bool(fact.votes or names)
+        self.tally.intents += bool(fact.votes or lent)
 
-    def _asks_met(self, record: AnyRecord, fact: ActionStarted, votes: Sequence[AnyRecord]) -> None:
-        """Whoever was asked under the policy that allowed it has answered, unless an allowance (of this or an earlier attempt) serves."""
-        policy = self._judged(fact).bundle
+    def _asks_met(self, record: AnyRecord, fact: ActionStarted, answered: Set[str], rules: Set[str]) -> None:
+        """Whoever was asked, or had to be by the rules, has answered or lent a standing vote (of this or an earlier attempt)."""
+        policy = self.judged[fact.action].bundle
         asked = {chain for chain, (_, bundle) in self.asked.get(fact.action, {}).items() if bundle == policy}
-        requests = [self._request(record, str(voted.fact.request)) for voted in votes if isinstance(voted.fact, Voted)]
-        missing = sorted(asked - {request.chain for request in requests if request.about == "start"})
-        if missing and fact.action not in self.served:
-            raise self._broken(
-                record, "policy asked people, and the intent rests on no vote of theirs", f"chain {missing[0]}", "", "MDM-0654"
-            )
-        for name in self.served[fact.action] if missing else ():
-            self._in_force(record, name, self._judged(fact).authority)
+        if self.forked and rules - asked - answered:  # told again: whoever answered, answered the run that it was forked from
+            self.tally.hidden.append("votes of the run that it was forked from")
+            rules = asked
+        for chain in () if fact.action in self.lending.unseen else sorted((asked | rules) - answered):
+            if self.lending.lapsed(fact.action, chain):
+                raise self.broken(record, "it rests on an allowance that was not in force", code="MDM-0655")
+            raise self.broken(record, "policy asked people, and the intent rests on no vote of theirs", f"chain {chain}", "", "MDM-0654")
 
     def _again(self, record: AnyRecord, action: str) -> None:
         """What nobody knew the outcome of is tried again only when enough people said so, after that became known."""
@@ -304,7 +298,7 @@ class Votes:
             tier = self._tier(request)
             if len({v for v in voters if tier is None or may_decide(tier, v, self.trust)}) >= request.quorum:
                 return
-        raise self._broken(record, "nobody knew its outcome, and people did not say to try again", code="MDM-0654")
+        raise self.broken(record, "nobody knew its outcome, and people did not say to try again", code="MDM-0654")
 
     def _settled(self, record: AnyRecord, fact: ActionEnded) -> None:
         """An outcome that people gave rests on their votes about it, under the newest request."""
@@ -313,25 +307,37 @@ class Votes:
             return
         request: Any = next((r.fact for r in reversed(self.requests.values()) if _asks_outcome(r.fact, fact.action)), None)
         if request is None:
-            raise self._broken(record, "people settled it, but were never asked")
+            raise self.broken(record, "people settled it, but were never asked")
         votes = [r for r in self.records[: record.seq] if _says(r.fact, request.request, said)]
         if not votes:
-            raise self._broken(record, "people settled it without a vote", code="MDM-0654")
-        self._quorum(record, fact.action, votes)
+            raise self.broken(record, "people settled it without a vote", code="MDM-0654")
+        self._quorum(record, fact.action, votes, {}, {})
         self.tally.intents += 1
 
-    def _quorum(self, record: AnyRecord, action: str, votes: Sequence[AnyRecord]) -> None:
+    def _quorum(
+        self,
+        record: AnyRecord,
+        action: str,
+        votes: Sequence[AnyRecord],
+        lent: Mapping[str, set[str]],
+        rules: Mapping[str, Sequence[Asking]],
+    ) -> set[str]:
+        """Enough people answered each request, with those (`lent`) whose standing votes count in its chain. Chains asked about a start."""
         people: dict[str, set[str]] = {}
+        answered: set[str] = set()
         for voted in votes:
             self._counted(record, action, voted, people)
         for name, voters in people.items():
-            request = self._request(record, name)
+            request, needed = self._request(record, name), self.needs[name]
             self._unopposed(record, request)
-            if len(voters) < request.quorum:
-                what = "too few different people approved"
-                raise self._broken(
-                    record, what, expected=f"{request.quorum} of chain {request.chain}", found=str(len(voters)), code="MDM-0654"
-                )
+            answered |= {request.chain} if request.about == "start" else set()
+            if request.tier == 0 and request.about == "start":
+                together = voters | lent.get(request.chain, set())
+                self.lending.enough(record, action, request.chain, together, needed, rules.get(request.chain, ()))
+            elif len(voters) < needed:
+                what, wanted = "too few different people approved", f"{needed} of chain {request.chain}"
+                raise self.broken(record, what, expected=wanted, found=str(len(voters)), code="MDM-0654")
+        return answered
 
     def _unopposed(self, record: AnyRecord, request: ApprovalRequested) -> None:
         """One rejection by somebody whom the tier asks decides, whoever approved."""
@@ -339,18 +345,18 @@ class Votes:
         for other in self.rejections.get(request.request, ()):
             vote: Any = other.fact
             if tier is None or may_vote(tier, vote.principal, self.trust):
-                raise self._broken(record, f"it had been rejected at event {other.seq}", code="MDM-0654")
+                raise self.broken(record, f"it had been rejected at event {other.seq}", code="MDM-0654")
 
     def _counted(self, record: AnyRecord, action: str, voted: AnyRecord, people: dict[str, set[str]]) -> None:
         vote: Any = voted.fact
         if vote.action != action or vote.scope != "once" or vote.request is UNSET:
-            raise self._broken(record, f"the vote of event {voted.seq} is for another action", code="MDM-0653")
+            raise self.broken(record, f"the vote of event {voted.seq} is for another action", code="MDM-0653")
         request = self._request(voted, vote.request)
         people.setdefault(vote.request, set())
         self._fresh(record, action, voted, vote, request)
         opened = self.opened.get(voted.seq)
         if opened is not None and self.authority.was_revoked(opened.key, self.judged[action].authority):
-            raise self._broken(voted, "the key that signed its ballot had been revoked", code="MDM-0656")
+            raise self.broken(voted, "the key that signed its ballot had been revoked", code="MDM-0656")
         tier = self._tier(request)
         if tier is None or may_decide(tier, vote.principal, self.trust):
             people[vote.request].add(vote.principal)
@@ -358,15 +364,15 @@ class Votes:
     def _fresh(self, record: AnyRecord, action: str, voted: AnyRecord, vote: Voted, request: ApprovalRequested) -> None:
         judged = self.judged[action]  # the chain's rules: an intent stands behind its judgement
         if judged.bundle != request.policy:
-            raise self._broken(
+            raise self.broken(
                 record, f"the vote of event {voted.seq} was given under another policy", judged.bundle, request.policy, "MDM-0653"
             )
         if max(vote.clock.now, self.now) >= request.expires:
-            raise self._broken(record, f"the vote of event {voted.seq} had expired", code="MDM-0655")
+            raise self.broken(record, f"the vote of event {voted.seq} had expired", code="MDM-0655")
         if vote.ballot in self.withdrawn:
-            raise self._broken(record, f"the vote of event {voted.seq} was withdrawn", code="MDM-0655")
+            raise self.broken(record, f"the vote of event {voted.seq} was withdrawn", code="MDM-0655")
 
-    def _signed(self, voted: AnyRecord, vote: Voted, line: Line, version: int) -> Opened:
+    def signed(self, voted: AnyRecord, vote: Voted, line: Line, version: int) -> Opened:
         """The ballot of a vote, by an approver's key that was in force at `version`."""
         envelope = envelope_of(line.value)
         admins = authorities.admins(self.opening, self.trust) if self.opening else []
@@ -374,71 +380,23 @@ class Votes:
         standing = vote.scope == "standing"
         found = ballots.examine_standing(envelope, self.trust, admins, quorum) if standing else ballots.examine(envelope, self.trust)
         if isinstance(found, str):
-            raise self._broken(voted, f"its ballot does not count: {found.replace('_', ' ')}", code="MDM-0652", line=line.number)
+            raise self.broken(voted, f"its ballot does not count: {found.replace('_', ' ')}", code="MDM-0652", line=line.number)
         principal, ballot, key = found
         if principal != vote.principal:
-            raise self._broken(voted, "its ballot was signed by somebody else", vote.principal, principal, "MDM-0652", line.number)
+            raise self.broken(voted, "its ballot was signed by somebody else", vote.principal, principal, "MDM-0652", line.number)
         if ballots.ballot_digest(ballot) != vote.ballot:
-            raise self._broken(voted, "its ballot is another one", vote.ballot, ballots.ballot_digest(ballot), "MDM-0652", line.number)
+            raise self.broken(voted, "its ballot is another one", vote.ballot, ballots.ballot_digest(ballot), "MDM-0652", line.number)
         if self.authority.was_revoked(key, version):
-            raise self._broken(voted, "the key that signed its ballot had been revoked", code="MDM-0656", line=line.number)
+            raise self.broken(voted, "the key that signed its ballot had been revoked", code="MDM-0656", line=line.number)
         return Opened(principal, ballot, key)
-
-    def _in_force(self, record: AnyRecord, name: str, version: int) -> AnyRecord:
-        granted = self.authority.granted.get(name)
-        if granted is None or granted[0] > version or self.authority.withdrawn.get(name, version + 1) <= version:
-            raise self._broken(record, "it rests on an allowance that was not in force", code="MDM-0655")
-        return granted[1]
-
-    def _allowance(self, record: AnyRecord, fact: ActionStarted, name: str, reserves: Sequence[Reserve]) -> None:
-        """A standing vote of chain `log`, in force at the version of the judgement, under the same policy, for this call, not used up."""
-        version = self._judged(fact).authority
-        voted = self._in_force(record, name, version)
-        line, args = self.line(voted, "ballot"), self.line(self.proposed[fact.action], "args")
-        if line is None or args is None:
-            self.tally.hidden.append(f"allowance of log event {voted.seq}")
-            return
-        ballot = self._signed(voted, voted.fact, line, version).ballot  # type: ignore[arg-type]
-        standing = ballot.standing
-        if standing is None or ballot.origin != self.origin or self.now >= min(standing.until, ballot.expires):
-            raise self._broken(record, "its allowance is over or of another log", code="MDM-0655")
-        if ballot.policy != self._judged(fact).bundle:
-            raise self._broken(record, "its allowance is for another tool or policy", code="MDM-0653")
-        call: Any = self.proposed[fact.action].fact
-        if why := allowance.why_not(standing, call, args.value):
-            raise self._broken(record, why, code="MDM-0653")
-        self._charge(record, reserves, allowance.limits(name, standing, self.run, self.clock.local().date), standing, args.value)
-        self.tally.votes += 1
-        self.tally.allowances += 1
-
-    def _charge(
-        self, record: AnyRecord, reserves: Sequence[Reserve], limits: Mapping[str, int], standing: ballots.Standing, args: dict[str, Any]
-    ) -> None:
-        """Exactly what the ballot says one call costs, and never more in all than it grants."""
-        accounts = sorted(reserve.account for reserve in reserves)
-        if accounts != sorted(limits):
-            raise self._broken(
-                record, "its allowance is charged to other accounts", ", ".join(sorted(limits)), ", ".join(accounts), "MDM-0657"
-            )
-        for reserve in reserves:
-            if not allowance.charged(reserve, standing, args):
-                raise self._broken(
-                    record, "its allowance is charged another amount than the call's", found=str(reserve.amount), code="MDM-0657"
-                )
-            used = self.totals.get((record.seq, reserve.account), reserve.amount)
-            if used > limits[reserve.account]:
-                raise self._broken(record, "its allowance is used up", str(limits[reserve.account]), str(used), "MDM-0655")
-
-    def _judged(self, fact: ActionStarted) -> ActionJudged:
-        return self.judged[fact.action]
 
     def _request(self, at: AnyRecord, request: str) -> ApprovalRequested:
         record = self.requests.get(request)
         if record is None or not isinstance(record.fact, ApprovalRequested):
-            raise self._broken(at, "it answers a request that was never made", code="MDM-0653")
+            raise self.broken(at, "it answers a request that was never made", code="MDM-0653")
         return record.fact
 
-    def _broken(
+    def broken(
         self, at: AnyRecord, what: str, expected: str = "", found: str = "", code: str = "MDM-0653", line: int | None = None
     ) -> Broken:
         chain = "log" if at.run == "log" else "run"

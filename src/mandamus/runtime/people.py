@@ -1,7 +1,8 @@
 """Which people's answers count, at this judgement: by ballots that verify now, by chains and quorums of today's policy.
 
 The rule a newcomer would break: what an earlier owner recorded about a request (its quorum, its tier) is a claim. The quorum is what
-today's policy asks; a later tier is believed only when the clock has passed the deadlines of the earlier ones.
+today's policy asks; a later tier is believed only when the clock has passed the deadlines of the earlier ones. A standing vote is one
+vote of its approver in its own chain: who has answered already is not counted again for having an allowance.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from msgspec import Struct
 from mandamus.core import facts as f
 from mandamus.core.canonical import canon
 from mandamus.core.digests import action_digest
+from mandamus.core.records import Reserve
 from mandamus.core.run import Action, Waiting, decision_of
 from mandamus.proof import ballot as ballots
+from mandamus.proof.chains import may_decide
 from mandamus.runtime import engines, mail
 from mandamus.runtime.session import Session
 
@@ -35,8 +38,34 @@ class _Answer(Struct, frozen=True):
     by: int
 
 
-async def counted(b: Batch, action: Action, wanted: Wanted) -> tuple[tuple[str, ...], dict[str, int]]:
-    """(chains whose quorum is met by ballots that verify now, principal → seq of the vote).
+class Lent(Struct, frozen=True):
+    """A standing vote that covers the call: whose, in which chain, and what using it would be charged."""
+
+    principal: str
+    chain: str
+    charge: tuple[Reserve, ...]
+
+
+class Counted(Struct):
+    """`votes`: principal → seq of a vote that counts. `standing`: per chain, the standing votes that may count beside them."""
+
+    met: set[str]
+    votes: dict[str, int]
+    short: dict[str, dict[str, int]]
+    standing: dict[str, list[Lent]]
+    people: set[str]
+    used: list[Reserve]
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        return tuple(sorted(chain for chain, lent in self.standing.items() for _ in lent))
+
+
+NOBODY = Counted(set(), {}, {}, {}, set(), [])
+
+
+async def counted(b: Batch, action: Action, wanted: Wanted, lent: tuple[Lent, ...] = ()) -> Counted:
+    """Chains whose quorum is met by ballots that verify now, and by standing votes where those alone are too few.
 
     `wanted` asks the engines how many people they want of each chain while only the given ones have answered.
     """
@@ -44,8 +73,7 @@ async def counted(b: Batch, action: Action, wanted: Wanted) -> tuple[tuple[str, 
     if action.request and decision_of(action.request) == "approve":
         answers.append(_of(b, action.request, "approve"))
     names = {a.chain for a in answers}
-    met: set[str] = set()
-    votes: dict[str, int] = {}
+    out = Counted(set(), {}, {}, {}, set(), [])
     for answer in answers:
         tier, place = _tier(b, answer)
         if tier is None:
@@ -53,9 +81,38 @@ async def counted(b: Batch, action: Action, wanted: Wanted) -> tuple[tuple[str, 
         good = await _verified(b, action, tier, answer.seqs, "approve")
         asks = (await wanted(tuple(sorted(names - {answer.chain})))).get(answer.chain, 0) if good and place == 0 else 0
         if len(good) >= max(1, tier.quorum, asks):
-            met.add(answer.chain)
-            votes |= good
-    return tuple(sorted(met)), votes
+            out.met.add(answer.chain)
+            out.votes |= good
+        elif place == 0:
+            out.short[answer.chain] = good
+    for chain in sorted({x.chain for x in lent} - out.met):
+        await _lend(b, action, chain, wanted, [x for x in lent if x.chain == chain], out)
+    out.people |= out.votes.keys()
+    return out
+
+
+async def _lend(b: Batch, action: Action, chain: str, wanted: Wanted, lent: list[Lent], out: Counted) -> None:
+    """Standing votes of people whom the first tier asks, who may vote on this and have not; a chain that nobody asks needs none."""
+    declared = engines.chain_of(b.s.bound.book, chain)
+    asks = (await wanted(tuple(sorted(out.met)))).get(chain, 0)
+    if declared is None or not asks:
+        return
+    tier, good = declared.tiers[0], out.short.get(chain, {})
+    one_each = {x.principal: x for x in reversed(lent) if x.principal not in good}
+    trust = b.s.env.trust()
+    spare = [x for p, x in one_each.items() if may_decide(tier, p, trust) and not mail.own(b.s, tier, action, p)]
+    if not spare:
+        return
+    out.standing[chain] = spare
+    missing = max(1, tier.quorum, asks) - len(good)
+    used = spare[: max(1, missing)]  # where a rule calls one of them enough, one of them is charged
+    if missing > len(spare):
+        used = spare[:1]
+    else:
+        out.met.add(chain)
+        out.votes |= good
+        out.people |= {x.principal for x in used}
+    out.used += [r for x in used for r in x.charge]
 
 
 async def said(b: Batch, action: Action, request: Waiting, decision: str) -> bool:
@@ -114,8 +171,8 @@ def digest_of(s: Session, action: Action) -> str:
     )  # fmt: skip
 
 
-def roles(s: Session, votes: dict[str, int]) -> tuple[str, ...]:
-    if not votes:
+def roles(s: Session, people: set[str]) -> tuple[str, ...]:
+    if not people:
         return ()
     trust = s.env.trust()
-    return tuple(sorted({role for p in votes for role in trust.roles_of(p)}))
+    return tuple(sorted({role for p in people for role in trust.roles_of(p)}))
