@@ -1,4 +1,4 @@
-"""The Agent as API.md promises it: what may not be made, what a run answers, resume, threads, events, refusals."""
+"""The Agent as docs/reference/api.md promises it: what may not be made, what a run answers, resume, threads, events, refusals."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _no_pay(facts: Any) -> Any:
 
 
 # -- results -----------------------------------------------------------------------------------------------------------------
-FIELDS = ("run_id", "output", "state", "checkpoint_id", "evidence_bundle", "tokens_used", "waiting", "actions", "thread", "cause")
+FIELDS = ("run_id", "output", "state", "checkpoint_id", "evidence_bundle", "tokens_used", "waiting", "actions", "thread", "cause", "cost")
 TWO = [{"id": "ok", "permit": {"safety": "financial"}}, {"id": "two", "dualApproval": {"quorum": 2}}]
 STATES: dict[str, dict[str, Any]] = {
     "completed": {"steps": ["done"]},

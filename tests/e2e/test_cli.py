@@ -51,6 +51,7 @@ READERS: tuple[tuple[str, ...], ...] = (
     ("diff", "last", "last"),
     ("fork", "last", "--at", "2"),
     ("verify", "none.bundle", "--trust", ".mandamus/trust"),
+    ("schema", "run"),
     ("nonsense",),
     ("manifest", "show", "agent.yaml"),
     ("manifest", "sign", "agent.yaml", "--key", "alice.pem"),

@@ -26,7 +26,7 @@ def cli_page() -> str:
     rows += [f"| {code} | {what} |" for code, what in EXITS.items()]
     rows += ["\nEach verb says below what a code means for it.\n", "## Options of every verb\n", *_options(_command("runs"), common=True)]
     rows += ["\n## Names\n", "A run is named by its id, the beginning of one, or `last`; an action `RUN/TURN.N`, such as `last/1.1`."]
-    rows += ["\n" + ", ".join(f"`{seed}` is `{ours}`" for seed, ours in ALIASES.items()) + ".\n"]
+    rows += ["\n" + ", ".join(f"`{other}` is `{ours}`" for other, ours in ALIASES.items()) + ".\n"]
     for name in [*VERBS, *(f"{noun} {verb}" for noun, (_, verbs) in NOUNS.items() for verb in verbs)]:
         rows += _verb(name)
     return "\n".join(rows) + "\n"

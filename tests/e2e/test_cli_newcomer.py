@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.chdir(tmp_path)
     for name in ("MANDAMUS_LEDGER", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.delitem(sys.modules, "payout", raising=False)  # asks.py imports it by name: this folder's, not an earlier test's
     made = World(tmp_path)
     (tmp_path / "asks.py").write_text(MADE, encoding="utf-8")
     return made

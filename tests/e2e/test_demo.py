@@ -15,7 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+
+from mandamus.cli import shapes
 
 ENV = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")} | {"PYTHONUTF8": "1"}
 STEPS = ["ask", "judge", "approve", "crash", "resume", "prove", "tamper"]
@@ -31,6 +34,7 @@ class Played:
         self.done = mandamus("demo", "--json", cwd=folder)
         self.told = self.done.stderr
         self.data: dict[str, Any] = json.loads(self.done.stdout.splitlines()[-1])
+        msgspec.convert(self.data, shapes.Told, strict=True)  # what `mandamus schema demo` publishes
         self.steps = {s["name"]: s for s in self.data["steps"]}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from mandamus.core.digests import manifest_digest
 from mandamus.core.records import LOG, RunOpened, decode
 from mandamus.errors import ProofError
 from mandamus.manifest import check_manifest, read, sign_manifest
+from mandamus.proof import dsse
+from mandamus.proof.keys import parse_vkey
 from mandamus.proof.trust import Trust
 from mandamus.proof.verify import verify
 from mandamus.testing import people
@@ -201,6 +204,9 @@ MISTAKES = [
     ("name: desk\nmodel: nothing\n", "2:8", "model"),
     ("name: desk\nmodel: x:y\ntimezone: Mars/Base\n", "3:11", "Mars/Base"),
     ("name: desk\nmodel: x:y\nbudget: {turns: 0}\n", "3:17", "turns"),
+    ("name: desk\nmodel: x:y\nbudget: {cost: 5.00 USD}\n", "3:16", "no price in USD"),
+    ("name: desk\nmodel: x:y\nprice: {input: 1.00 USD, outptu: 1.00 USD}\n", "3:26", "did you mean output?"),
+    ("name: desk\nmodel: x:y\nprice: {input: 1.00 USD, output: 1.00 EUR}\n", "3:8", "one currency"),
     ("name: desk\nmodel: x:y\nhandoffs: [agent.yaml]\n", "3:11", "itself"),
     ("name: *anchor\nmodel: x:y\n", "1:7", ""),
 ]
@@ -262,7 +268,7 @@ def bound(folder: Path, text: str = SMALL) -> Path:
     """agent.yaml with everything it can bind."""
     path = wrote(folder, text)
     more = asyncio.run(Agent.load(path).bindings())
-    return wrote(folder, text + manifest.as_yaml(more))
+    return wrote(folder, text + "".join(f"{key}: {json.dumps(value)}\n" for key, value in more.items()))
 
 
 def test_what_it_binds_may_start(folder: Path) -> None:
@@ -320,8 +326,40 @@ def trusting(line: str = "") -> Home:
 def test_signed_by_a_trusted_author(folder: Path) -> None:
     path = bound(folder)
     assert sign_manifest(path, AUTHOR) == folder / "agent.yaml.sig"
-    assert check_manifest(read(path), trusting(f"author ann {AUTHOR.vkey}").trust()) == "ann"
-    assert check_manifest(read(path), trusting().trust()) == ""
+    assert check_manifest(read(path), trusting(f"author ann {AUTHOR.vkey}").trust()).name == "ann"
+
+
+def test_signed_by_a_stranger_is_said_so_with_the_command_that_trusts_him(folder: Path) -> None:
+    """Not "unsigned": the signature holds, only nobody here knows the key."""
+    path = bound(folder)
+    path.write_text(path.read_text().replace("name: desk", "name: strange desk"))
+    sign_manifest(path, AUTHOR)
+    found = check_manifest(read(path), trusting().trust())
+    assert (found.name, found.stranger, found.vkey) == ("", AUTHOR.vkey.rpartition("+")[0], AUTHOR.vkey)
+    said: list[str] = []
+
+    async def story(home: Home) -> None:
+        env = await wiring.open_env("memory:", warn=said.append, home=home)
+        await Agent.load(path).run("Go", ledger=env)
+
+    asyncio.run(story(trusting()))
+    line = next(text for text in said if "does not know" in text)
+    assert "unsigned" not in line
+    command = line.partition("--add '")[2].rstrip("'")
+    said.clear()
+    asyncio.run(story(trusting(command)))
+    assert not [text for text in said if "agent.yaml" in text], "the command that was named is the one that helps"
+
+
+def test_a_signature_that_names_another_key_than_signed_is_refused(folder: Path) -> None:
+    path = bound(folder)
+    other = people.signer("author.test/bea")
+    loaded = read(path)
+    forged = dsse.sign(manifest.PAYLOAD_TYPE, manifest._signed(loaded, AUTHOR.vkey), [(parse_vkey(other.vkey).id, other.sign)])
+    (folder / "agent.yaml.sig").write_bytes(forged)
+    for trust in (trusting().trust(), trusting(f"author bea {other.vkey}").trust()):
+        with pytest.raises(ProofError):
+            check_manifest(read(path), trust)
 
 
 def test_unsigned_is_said_in_dev(folder: Path) -> None:
@@ -345,6 +383,7 @@ def test_unsigned_is_refused_in_other_tiers(folder: Path, tier: str) -> None:
     with pytest.raises(RunRefused) as untrusted:
         run(Agent.load(path), tier=tier)
     assert [r.code for r in untrusted.value.reasons] == ["isolation_missing", "manifest_unsigned"]
+    assert AUTHOR.vkey.rpartition("+")[0] in untrusted.value.reasons[1].what
     with pytest.raises(RunRefused) as signed:
         run(Agent.load(path), tier=tier, home=trusting(f"author ann {AUTHOR.vkey}"))
     assert [r.code for r in signed.value.reasons] == ["isolation_missing"]
@@ -367,7 +406,7 @@ def test_a_signature_that_is_none(folder: Path, sig: bytes) -> None:
     (folder / "agent.yaml.sig").write_bytes(sig)
     loaded = read(path)
     if not sig:
-        assert check_manifest(loaded, Trust()) == ""
+        assert check_manifest(loaded, Trust()).name == ""
         return
     with pytest.raises(ProofError):
         check_manifest(loaded, Trust())
@@ -405,3 +444,8 @@ def test_the_schemas_know_every_key() -> None:
     assert agent["additionalProperties"] is False
     forms = schemas.rules()["$defs"]["Document"]["properties"]["rules"]["items"]["oneOf"]
     assert {w for f in forms for w in f["required"]} == {*schemas.KINDS, "rule"}
+
+
+def test_a_price_and_a_budget_of_money_are_read(folder: Path) -> None:
+    agent = Agent.load(wrote(folder, SMALL + 'price: {input: "2.50 USD", output: 10.00 USD}\nbudget: {cost: 5.00 USD}\n'))
+    assert (agent.spec.price.input, agent.spec.price.output, agent.spec.budget.cost) == (2_500_000, 10_000_000, 5_000_000)

@@ -75,6 +75,28 @@ def test_one_pass_reads_no_payload_by_itself(monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(story())
 
 
+def test_only_the_parts_of_the_prompt_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Facts, decisions and cards are two thirds of what a run stores, and no prompt holds them."""
+
+    async def story() -> None:
+        env, ledger, bound = await _ran()
+        kept = {p.part for p in [p async for p in ledger.payloads("r")]}
+        handed: list[str] = []
+        read = ledger.payloads
+
+        async def counted(*args: Any, **more: Any) -> Any:
+            async for p in read(*args, **more):
+                handed.append(p.part)
+                yield p
+
+        monkeypatch.setattr(ledger, "payloads", counted)
+        await _joined(env, bound)
+        assert set(handed) == {"input", "reply", "output"} < kept
+        assert len(handed) == 2 * TURNS + 2
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("part", ["reply", "output"])
 def test_a_payload_changed_beside_the_log_stops_it(part: str) -> None:
     async def story() -> None:

@@ -58,8 +58,7 @@ async def _fork(cli: Cli, text: str, at: int, model: str | None, policy: str | N
             with leaving(env) as left:
                 result = await agent.fork(run, at, model=model, policies=None if policy is None else [policy], input=words, ledger=env)
             made = await read.story(env.ledger, result.run_id)
-            place = reference or agents.recalled(env.home.folder, agent.spec.digest())
-            agents.remember(env.home.folder, made.run.genesis.definition, place)
+            agents.remember(env.home.folder, made.id, reference or agents.recalled(env.home.folder, run))
             if result.state == "suspended" and (model or policy):
                 cli.note("note: a resume takes the agent's own model and policies; votes given under other policies are void then")
             return await ended(cli, env, result, left)

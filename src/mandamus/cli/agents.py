@@ -1,42 +1,33 @@
 """AGENT on the command line: a path to agent.yaml, FILE.py:attr or module:attr, as the Agent it names.
 
-Also remembers, beside the ledger, where the agent of a run was found, so that `mandamus resume RUN` needs no second word. The rule a
-newcomer would break: that note is a convenience, never evidence; the run knows its agent by the digest of its definition.
+Also remembers, beside the ledger, where the agent of each run was found, so that `mandamus resume RUN` needs no second word. The rule a
+newcomer would break: that note is a convenience, never evidence, and it is of one run: a looser agent of the same name and definition,
+run later, must never be what an older run is resumed with.
 """
 
 from __future__ import annotations
 
 import difflib
-import importlib
-import importlib.util
 import os
-import re
-import sys
-import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from mandamus.drivers import code_import
 from mandamus.errors import MandamusError, Misuse
 
 if TYPE_CHECKING:
     from mandamus.agent import Agent
 
 _FORMS = "agent.yaml, FILE.py:attr or module:attr"
-_TELLING = (ImportError, SyntaxError, NameError, AttributeError)
-# What Python itself says of a call: names of arguments, no values.
-_CALL = re.compile(r"[\w.<>]+\(\) (missing \d+ required|got an unexpected keyword argument|takes |got multiple values)").match
 
 
 def load(reference: str) -> Agent[Any]:
     """Raises Misuse: no such file, module or attribute, or code that fails while it is read."""
     if reference.endswith((".yaml", ".yml")):
         return _from_manifest(reference)
-    place, _, attr = (
-        reference.rpartition(":") if ":" in reference and not re.fullmatch(r"[A-Za-z]:[\\/][^:]*", reference) else (reference, "", "")
-    )
-    module = _from_file(place) if place.endswith(".py") else _from_module(place, reference)
-    return _agent(module, attr, reference)
+    place, attr = code_import.split(reference)
+    return _agent(_module(place, reference), attr, reference)
 
 
 def _from_manifest(path: str) -> Agent[Any]:
@@ -47,80 +38,34 @@ def _from_manifest(path: str) -> Agent[Any]:
     return Agent.load(path)
 
 
-def _from_file(path: str) -> ModuleType:
-    file = Path(path).resolve()
-    if not file.is_file():
-        raise Misuse("there is no such file", code="MDM-0014", where=path, expected=_FORMS)
-    if str(file.parent) not in sys.path:
-        sys.path.insert(0, str(file.parent))
-    name = file.stem if file.stem.isidentifier() else "agent_file"
-    known = sys.modules.get(name)
-    if known is not None:
-        if getattr(known, "__file__", None) == str(file):
-            return known
-        name = f"agent_{name}"  # never in the place of another module of that name
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise Misuse("this file cannot be imported", code="MDM-0014", where=path, expected=_FORMS)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+def _module(place: str, reference: str) -> ModuleType:
     try:
-        spec.loader.exec_module(module)
+        return code_import.from_file(Path(place)) if place.endswith(".py") else code_import.by_name(place, Path.cwd())
+    except FileNotFoundError:
+        raise Misuse("there is no such file", code="MDM-0014", where=place, expected=_FORMS) from None
+    except ModuleNotFoundError:
+        raise _no_module(place, reference) from None
+    except code_import.CodeError as error:
+        fix = "mend that line; --debug shows the whole"
+        raise Misuse(f"the agent's code fails while it is read ({error.what})", code="MDM-0016", where=error.at, fix=fix) from error
     except MandamusError as error:
-        sys.modules.pop(name, None)
-        raise _placed(path, error) from error
-    except (Exception, SystemExit) as error:
-        sys.modules.pop(name, None)
-        raise _failed(path, error) from error
-    return module
+        raise _placed(place, error) from error
 
 
-def _from_module(name: str, reference: str) -> ModuleType:
-    if not name or not all(part.isidentifier() for part in name.split(".")):
-        raise Misuse(f"{reference[:80]!a} names no agent", code="MDM-0014", expected=_FORMS, fix="mandamus run agent.py:agent PROMPT")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        return importlib.import_module(name)
-    except MandamusError as error:
-        raise _placed(name, error) from error
-    except ModuleNotFoundError as error:
-        if error.name == name.split(".")[0]:
-            fix = f"{name}.py:agent" if Path(f"{name}.py").exists() else "a path ends in .py or .yaml"
-            raise Misuse(f"there is no module {name!r}", code="MDM-0014", expected=_FORMS, fix=fix) from None
-        raise _failed(name, error) from error
-    except (Exception, SystemExit) as error:
-        raise _failed(name, error) from error
+def _no_module(name: str, reference: str) -> Misuse:
+    if not all(part.isidentifier() for part in name.split(".")):
+        return Misuse(f"{reference[:80]!a} names no agent", code="MDM-0014", expected=_FORMS, fix="mandamus run agent.py:agent PROMPT")
+    fix = f"{name}.py:agent" if Path(f"{name}.py").exists() else "a path ends in .py or .yaml"
+    return Misuse(f"there is no module {name!r}", code="MDM-0014", expected=_FORMS, fix=fix)
 
 
 def _placed(where: str, error: MandamusError) -> MandamusError:
     """A refusal of ours, with the line of theirs that it is about."""
     d = error.diagnosis
-    ours = os.path.dirname(os.path.dirname(__file__))
     if d.where or type(error) is not Misuse:
         return error
-    return Misuse(d.what, code=d.code, where=_line(where, error, ours), expected=d.expected, found=d.found, why=d.why, fix=d.fix)
-
-
-def _line(where: str, error: BaseException, but: str) -> str:
-    """file:line of the innermost frame that is not in the folder `but`."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename and not f.filename.startswith(but)]
-    return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else where
-
-
-def _failed(where: str, error: BaseException) -> Misuse:
-    """Which line of theirs; its text only where Python wrote it, for a text of theirs may hold anything."""
-    at = _line(where, error, __file__)
-    if isinstance(error, SyntaxError) and error.lineno:
-        at = f"{os.path.basename(error.filename or where)}:{error.lineno}"
-    what = (
-        f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
-        if isinstance(error, _TELLING) or (isinstance(error, TypeError) and _CALL(str(error)))
-        else type(error).__name__
-    )
-    return Misuse(
-        f"the agent's code fails while it is read ({what[:200]})", code="MDM-0016", where=at, fix="mend that line; --debug shows the whole"
-    )
+    at = code_import.line_of(error, where)
+    return Misuse(d.what, code=d.code, where=at, expected=d.expected, found=d.found, why=d.why, fix=d.fix)
 
 
 def _agent(module: ModuleType, attr: str, reference: str) -> Agent[Any]:
@@ -146,33 +91,41 @@ def _agent(module: ModuleType, attr: str, reference: str) -> Agent[Any]:
 
 
 # -- where a run's agent was found ---------------------------------------------------------------------------------------------
-def remember(folder: Path | None, definition: str, reference: str) -> None:
-    """Beside the ledger, one small file per definition."""
+def remember(folder: Path | None, run: str, reference: str) -> None:
+    """Beside the ledger, one small file per run: another run of an agent that looks the same says nothing about this one."""
     if folder is None:
         return
-    place, sep, attr = reference.rpartition(":")
-    path = place if sep and place.endswith(".py") else reference if reference.endswith((".yaml", ".yml", ".py")) else ""
+    path, attr = _path_of(reference)
     if path:
         try:
             moved = os.path.relpath(Path(path).resolve(), folder.resolve())
         except ValueError:  # another drive
             moved = str(Path(path).resolve())
-        reference = moved + (f":{attr}" if path == place and sep else "")
-    note = folder / "agents" / definition
+        reference = moved + attr
+    note = folder / "agents" / run
     note.parent.mkdir(parents=True, exist_ok=True)
     note.write_text(reference + "\n", encoding="utf-8")
 
 
-def recalled(folder: Path | None, definition: str) -> str:
-    """The reference that was noted, or ""."""
-    if folder is None:
-        return ""
-    note = folder / "agents" / definition
-    if not note.is_file():
+def forget(folder: Path | None, run: str) -> None:
+    """Of a run that was never opened."""
+    if folder is not None:
+        (folder / "agents" / run).unlink(missing_ok=True)
+
+
+def recalled(folder: Path | None, run: str) -> str:
+    """The reference that was noted for this very run, or ""."""
+    note = folder / "agents" / run if folder else None
+    if folder is None or note is None or not note.is_file():
         return ""
     reference = note.read_text(encoding="utf-8").strip()
+    path, attr = _path_of(reference)
+    return os.path.normpath(folder / path) + attr if path else reference
+
+
+def _path_of(reference: str) -> tuple[str, str]:
+    """(path, ":attr" or "") of a reference that names a file, else ("", "")."""
     place, sep, attr = reference.rpartition(":")
-    path = place if sep and place.endswith(".py") else reference if reference.endswith((".yaml", ".yml", ".py")) else ""
-    if not path:
-        return reference
-    return os.path.normpath(folder / path) + (f":{attr}" if path == place and sep else "")
+    if sep and place.endswith(".py"):
+        return place, f":{attr}"
+    return (reference, "") if reference.endswith((".yaml", ".yml", ".py")) else ("", "")

@@ -20,6 +20,7 @@ from mandamus.cli.common import Cli, verb
 from mandamus.cli.keys import open_key, principal_of
 from mandamus.cli.runs import now
 from mandamus.cli.say import shown, shown_json
+from mandamus.core import facts as f
 from mandamus.core import records as r
 from mandamus.core.canonical import canon, parse
 from mandamus.core.money import Money, minor
@@ -31,6 +32,8 @@ from mandamus.proof import authority as authorities
 from mandamus.proof import ballot as ballots
 from mandamus.proof import dsse
 from mandamus.proof.ballot import Ballot, Standing, StandingScope
+from mandamus.proof.chains import may_decide
+from mandamus.proof.trust import Trust
 
 _span = re.compile(r"([1-9][0-9]{0,5})(m|h|d)").fullmatch
 _UNITS = {"m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
@@ -43,16 +46,19 @@ _UNITS = {"m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 @click.option("--amount", metavar="MONEY", help='How much at most, such as "1000.00 USD"; needed for tools that move money.')
 @click.option("--window", type=click.Choice(["day", "run", "until"]), default="until", help="What count and amount are counted over.")
 @click.option("--until", "span", default="1d", metavar="TIME", help="How long it stands, such as 8h or 7d.")
+@click.option("--chain", metavar="NAME", help="In which approval chain it is your vote; needed when the rules have several.")
 @click.option("--arg", "args", multiple=True, metavar="K=JSON", help="Only calls with this argument.")
 @click.option("--key", "key_file", metavar="FILE", help="The approver's key file.")
 def grant(
-    cli: Cli, agent: str, tool: str, count: int, amount: str | None, window: str, span: str, args: tuple[str, ...], key_file: str | None
-) -> int:
-    """Sign a standing vote: calls of one tool of AGENT that need not be asked for again. It ends with the policy it was given under."""
+    cli: Cli, agent: str, tool: str, count: int, amount: str | None, window: str, span: str, chain: str | None, args: tuple[str, ...],
+    key_file: str | None,
+) -> int:  # fmt: skip
+    """Sign a standing vote on calls of one tool of AGENT: your one vote on each of them. It ends with the policy it was given under."""
     over: Any = window  # click has checked that it is one of the three
     standing = Standing(
-        amount=_money(amount), count=_at_least_one(count), pattern=_pattern(tool, args), until=now() + _micros(span), window=over
-    )
+        amount=_money(amount), chain=chain or "", count=_at_least_one(count), pattern=_pattern(tool, args), until=now() + _micros(span),
+        window=over,
+    )  # fmt: skip
     return cli.run(_grant(cli, agent, standing, key_file))
 
 
@@ -107,6 +113,7 @@ async def _grant(cli: Cli, reference: str, standing: Standing, key_file: str | N
             principal = principal_of(signer, env.trust())
             bound = await wiring.bind(agent)
             _may(bound, standing)
+            standing = _in_chain(bound, standing, principal, env.trust())
             standing = msgspec.structs.replace(standing, salt=env.time.entropy(32).hex())
             ballot = Ballot(
                 decision="approve",
@@ -149,6 +156,22 @@ def _may(bound: Any, standing: Standing) -> None:
         raise Misuse(
             what, code="MDM-0022", where=f"tool {spec.name}", fix='--amount "1000.00 USD"' if spec.amount else "leave --amount out"
         )
+
+
+def _in_chain(bound: Any, standing: Standing, principal: str, trust: Trust) -> Standing:
+    """With the chain it votes in. Raises Misuse when that is not clear, Refused when the chain does not ask this person."""
+    chains = {**bound.book.chains} or {f.DEFAULT_CHAIN.id: f.DEFAULT_CHAIN}
+    name = standing.chain or (next(iter(chains)) if len(chains) == 1 else "")
+    if name not in chains:
+        what = f"no chain {name[:40]!a}" if name else "the rules have several approval chains"
+        raise Misuse(what, code="MDM-0022", where="--chain", expected=", ".join(sorted(chains)), fix=f"--chain {min(chains)}")
+    tier = chains[name].tiers[0]
+    if not may_decide(tier, principal, trust):
+        raise Refused(
+            f"chain {name} does not ask {principal}", code="MDM-0339", expected=", ".join(tier.of),
+            why="an allowance is one vote of whoever signs it", fix=f"--key FILE of somebody whom {name} asks",
+        )  # fmt: skip
+    return msgspec.structs.replace(standing, chain=name)
 
 
 # -- what stands ---------------------------------------------------------------------------------------------------------------
@@ -214,7 +237,8 @@ def words(s: Standing) -> str:
     amount = f", {s.amount} in all" if s.amount is not UNSET else ""
     args = f" with {shown_json(s.pattern['args'])}" if "args" in s.pattern else ""
     over = {"day": "a day", "run": "a run", "until": "until it ends"}[s.window]
-    return f"{shown(str(s.pattern.get('tool')))}{args}: {s.count} calls{amount}, {over}; ends {read.when(s.until)}"
+    call = shown(str(s.pattern.get("tool"))) + args
+    return f"one vote in {shown(s.chain)} on {call}: {s.count} calls{amount}, {over}; ends {read.when(s.until)}"
 
 
 @verb("list", exits={0: "listed"})

@@ -48,10 +48,13 @@ async def _bundle(cli: Cli, text: str, output: str | None, views: str | None) ->
         "bytes": len(raw),
         "events": len(story.records),
         "run_id": story.id,
+        "state": "sealed" if story.run.life == "sealed" else "open",
         "trust": str(trust or ""),
         "views": sorted(made),
     }
-    words = f"{target}  {len(story.records)} events, {len(raw)} bytes" + (f"; views in {views}" if views else "") + f"\n  next    {check}"
+    words = f"{target}  {len(story.records)} events, {len(raw)} bytes" + (f"; views in {views}" if views else "")
+    words += "" if story.run.life == "sealed" else "\n  open    the run is not finished: it proves what happened so far (exit code 4)"
+    words += f"\n  next    {check}"
     if target != "-":
         cli.tell(data, words)
     return 0 if story.run.life == "sealed" else 4
@@ -95,8 +98,9 @@ def write(path: Path, content: bytes) -> None:
 
 @click.command("verify", context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
-def verify(rest: tuple[str, ...]) -> int:
+@click.option("-q", "--quiet", is_flag=True, help="The verdict, and what is broken.")
+def verify(rest: tuple[str, ...], quiet: bool) -> int:
     """Check a bundle offline, against your trust file."""
     from mandamus.cli.verify import main
 
-    return main([x for x in rest if x not in ("-q", "--quiet", "-v", "--verbose", "--debug", "--no-input")])
+    return main([*(x for x in rest if x not in ("-v", "--verbose", "--debug", "--no-input")), *(["--quiet"] if quiet else [])])

@@ -58,7 +58,8 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "MDM-0021": (
         "No key was given",
-        "A vote is a signature. `mandamus key new FILE --name NAME` makes a key, `mandamus key enroll --role ROLE` lets it vote.",
+        "Signing needs a key: `mandamus key new FILE --name NAME`. "
+        "`mandamus key enroll --principal p-NAME --role ROLE --key FILE` lets it vote.",
     ),
     "MDM-0022": (
         "A value that does not fit",
@@ -81,13 +82,20 @@ CODES: dict[str, tuple[str, str]] = {
         "The disk behind the output is full, or it failed. What was asked for may have been done.",
     ),
     "MDM-0027": ("Code of yours ended the process", "An agent or a tool called sys.exit: take that call out. --debug shows where."),
+    "MDM-0028": (
+        "An idempotency key",
+        "One key is one request: it was used for another prompt, agent or decision. Choose another key for another request.",
+    ),
     # -- wiring, the ledger's form ---------------------------------------------------------------------------------------------
     "MDM-0100": ("The call cannot mean anything", "A caller's mistake without a page of its own; the message names it."),
     "MDM-0110": (
         "No driver for this model",
         "A URI such as openai:NAME, anthropic:NAME or scripted:FILE.json; more schemes can be registered in wiring.MODELS.",
     ),
-    "MDM-0111": ("No driver for this ledger", "sqlite:///relative.db, sqlite:////absolute.db or memory:."),
+    "MDM-0111": (
+        "No driver for this ledger",
+        "sqlite:///relative.db, sqlite:////absolute.db or memory:; more schemes can be registered in wiring.LEDGERS.",
+    ),
     "MDM-0120": (
         "A record that is too large",
         "At most 65,535 bytes; large values belong into payloads.",
@@ -114,10 +122,6 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0133": ("No such run", "A message can only be sent to a run that exists: mandamus runs."),
     "MDM-0134": ("The message is too large", "Votes, stops and words to a run have at most 256 KiB."),
     "MDM-0135": ("The ledger is closed", "Open it again; what was committed is there."),
-    "MDM-0141": (
-        "A limit per counterparty",
-        "An account would carry the counterparty's name into the log for ever. Limit per agent or tenant.",
-    ),
     # -- keys, trust, bundles --------------------------------------------------------------------------------------------------
     "MDM-0170": (
         "A base URL that cannot be used",
@@ -164,10 +168,10 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "MDM-0185": ("A message that cannot be sent", "It is too large, or holds something that has no canonical form."),
     "MDM-0186": ("No bundle can be made", "A bundle is made of one run that has records; each line of it has its limit."),
-    "MDM-0190": ("The key file cannot be opened", "Check the path and its owner; `mandamus key new` makes one."),
+    "MDM-0190": ("The key file cannot be opened", "Check the path and its owner. `mandamus key new FILE --name NAME` makes one."),
     "MDM-0191": (
         "Not a key file, or another passphrase",
-        "Key files are made by `mandamus key new`. The passphrase is asked for, or taken from MANDAMUS_KEY_PASSPHRASE.",
+        "`mandamus key new FILE --name NAME` makes one. The passphrase is asked for, or taken from MANDAMUS_KEY_PASSPHRASE.",
     ),
     "MDM-0192": (
         "Others can read the key file",
@@ -206,7 +210,10 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0213": ("Retry", "At least one attempt, and a back-off of zero or more milliseconds."),
     "MDM-0214": ("A named argument that does not exist", "amount= and counterparty= name arguments of the tool."),
     "MDM-0215": ("The name of a tool", "1 to 64 letters, digits, _ and -: models and policies name it."),
-    "MDM-0216": ("A budget that allows nothing", "turns and denials are 1 or more, retries 0 or more."),
+    "MDM-0216": (
+        "A budget that allows nothing",
+        "turns and denials are 1 or more, retries 0 or more; cost needs the price of the model, in its currency, here and in agents below.",
+    ),
     "MDM-0217": ("No such guardrail point", "before_turn, input, tool_result, output or after_turn."),
     "MDM-0218": ("An agent is frozen", "Make another Agent(...): what was judged must stay what it was."),
     "MDM-0219": ("The name of an agent", "1 to 100 printable characters."),
@@ -232,9 +239,14 @@ CODES: dict[str, tuple[str, str]] = {
         "An argument that is missing or unknown",
         "@tool(...) and Agent(...) take keywords; the message names the argument, and the nearest one that exists.",
     ),
+    "MDM-0233": (
+        "A secret in plain would be recorded",
+        "Arguments of ctx.invoke and ctx.handoff and notes stand in the ledger. Let the tool that needs it read its own ctx.secrets.",
+    ),
     "MDM-0240": (
         "The ledger belongs to another key",
-        "Its log was opened with another key than the one beside it. Put the old key file back.",
+        "Its log was opened with another key than keys/log.pem beside it. Put that file back; without it the ledger can be read and "
+        "verified, not continued: begin another by --ledger sqlite:///NEW.db.",
     ),
     "MDM-0250": ("No such run", "`mandamus runs` lists them; --ledger names another ledger."),
     "MDM-0251": ("No such thread", "A thread is named by a run of the same ledger."),
@@ -287,7 +299,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "MDM-0283": (
         "certify: no such file or module",
-        "FILE.py or module:attr.",
+        "FILE.py, FILE.py:attr, module:attr, agent.yaml, or a folder that holds one of them.",
     ),
     "MDM-0284": (
         "certify: the file does not run",
@@ -295,7 +307,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "MDM-0285": (
         "certify: which agent?",
-        "Name an Agent, or a function that makes one.",
+        "Name an Agent, or a function that makes one: mandamus certify FILE.py:NAME.",
     ),
     "MDM-0300": ("Refused", "A rule said no. Nothing was done."),
     "MDM-0310": (
@@ -348,7 +360,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "MDM-0504": ("A policy without a digest", "A verdict of an unknown policy is no verdict."),
     "MDM-0510": ("The ledger does not answer", "Without a durable log nothing is done. Mend it, then mandamus resume RUN."),
-    "MDM-0511": ("The ledger file is locked", "Another process holds it for long. See who has it open."),
+    "MDM-0511": ("The ledger file is locked", "Another process holds it for long: `lsof FILE` names it. End it, then mandamus resume RUN."),
     "MDM-0512": ("The disk is full", "Free some space, then resume."),
     "MDM-0513": (
         "The ledger file failed",
@@ -364,7 +376,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "MDM-0520": (
         "The policy engine hides errors",
-        "This version of Cedar does not report a policy that fails; a skipped forbid would allow. Install the version of the lock.",
+        "This version of Cedar does not report a policy that fails; a skipped forbid would allow: pip install 'cedarpy>=4.12'.",
     ),
     "MDM-0521": ("A rule in code changed", "Its digest stands in records. Load the agent again."),
     "MDM-0522": ("The ledger file is read-only", "Give the process the right to write it, or read with another tool."),
@@ -375,9 +387,16 @@ CODES: dict[str, tuple[str, str]] = {
     # -- evidence --------------------------------------------------------------------------------------------------------------
     "MDM-0600": ("Evidence does not hold", "A hash, a signature, a commitment or a chain; the message names it."),
     "MDM-0601": ("A record is not canonical", "It does not parse, or two readers could read it differently."),
-    "MDM-0602": ("A record of a newer version", "Verify with a newer mandamus."),
+    "MDM-0602": (
+        "A record of a type or version that is not known",
+        "A newer mandamus wrote it: use that one. If yours is the newest, somebody changed the record: keep the file as evidence; "
+        "`mandamus doctor` tells which runs still hold, and they go on.",
+    ),
     "MDM-0610": ("A payload is not the one committed to", "Somebody changed it beside the log. Nothing is done with it."),
-    "MDM-0611": ("A payload is gone", "The record names a value that nobody has any more."),
+    "MDM-0611": (
+        "A payload is gone",
+        "The record names a value that nobody has any more. A backup of the whole ledger has it; without one the run stays as it is.",
+    ),
     "MDM-0612": ("A card is not the one that was asked about", "What would be shown is not what would be signed."),
     "MDM-0620": (
         "A signature envelope is malformed",
@@ -402,8 +421,12 @@ CODES: dict[str, tuple[str, str]] = {
         "Not a message",
         "A message that is not in the one form is refused and recorded.",
     ),
-    "MDM-0631": ("The ledger's tables contradict each other", "Somebody edited the file. Keep it as evidence and restore a whole backup."),
-    "MDM-0632": ("Records are missing", "A chain is dense: somebody removed some. Keep the file as evidence."),
+    "MDM-0631": (
+        "The ledger's tables contradict each other",
+        "Somebody edited the file. Keep it as evidence; restore a whole backup, or, "
+        "without one, see by `mandamus doctor` what still holds and begin another ledger: --ledger sqlite:///NEW.db.",
+    ),
+    "MDM-0632": ("Records are missing", "A chain is dense: somebody removed some. Keep the file as evidence; the other runs go on."),
     "MDM-0640": (
         "A bundle does not hold",
         "The line or event is named; what stands behind it in the chain is proven, what stands before it is not attested.",
@@ -453,7 +476,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "MDM-0683": (
         "Not a ledger",
-        "The file is damaged or of another kind; keep it as evidence.",
+        "The file is damaged or of another kind: keep it as evidence; restore a whole backup, or begin another: --ledger sqlite:///NEW.db.",
     ),
     "MDM-0720": ("A rule cannot be read", "An unknown key or kind; the place is file:line:column, the suggestion the nearest word."),
     "MDM-0721": ("A setting of a rule", "It has another form or range; the message says which."),
@@ -486,7 +509,10 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0760": ("agent.yaml cannot be read so", "An unknown key or a value of another form; the place is file:line:column."),
     "MDM-0761": ("Code that agent.yaml or a command names", "module:attr or FILE.py:attr; it does not exist, or fails while it is read."),
     "MDM-0762": ("A file that agent.yaml names", "It cannot be read, or is not the one whose digest is bound."),
-    "MDM-0763": ("The author's signature", "It is missing, or its key is no author of the trust file."),
+    "MDM-0763": (
+        "agent.yaml binds too little to be signed",
+        "A signature would hold for other tools, policies or instructions. `mandamus manifest show FILE` prints the lines to write in.",
+    ),
     # -- the demo --------------------------------------------------------------------------------------------------------------
     "MDM-0800": ("The demo has a ledger of its own", "Choose its folder by --dir."),
     "MDM-0801": ("Not a folder of the demo", "The demo only wipes a folder that holds its own marker. Choose another by --dir."),
@@ -503,7 +529,7 @@ CODES: dict[str, tuple[str, str]] = {
     "MDM-0820": ("No such template", "`mandamus init --help` lists them."),
     "MDM-0821": ("Something is there already", "init never overwrites; choose an empty folder."),
     "MDM-0822": ("A file of the template cannot be written", "What was written before it is left; remove it and choose another folder."),
-    # -- why a run may not start (COMPLIANCE) ------------------------------------------------------------------------------------
+    # -- why a run may not start ------------------------------------------------------------------------------------
     "basis_missing": ("No lawful basis", "A tool touches personal data; GDPR Art. 6 asks for a basis: lawful_basis=... on the agent."),
     "basis_mismatch": (
         "Another lawful basis than the data allows",
@@ -517,6 +543,22 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "art22_unguarded": ("A decision about a person without a person", "GDPR Art. 22: give the agent an approval chain as oversight=."),
     "noop_control": ("A control that cannot fail", "A chain with a quorum of 0 asks nobody."),
+    "art9_missing": ("No basis for special data", "GDPR Art. 9(2): the tool's data class names art9_basis=..."),
+    "subject_missing": ("Nobody said whose data it is", 'The data class of the tool names the argument: subject=subject("NAME").'),
+    "definition_changed": (
+        "Another agent than the run began with",
+        "High-risk use and decisions about people are carried on by the agent as it was: put it back, or begin anew: "
+        "mandamus fork RUN --at 0.",
+    ),
+    "manifest_drift": (
+        "Not what agent.yaml or the run binds",
+        "- is what was bound, + what is there now. Put it back as it was; if it is meant, write the new value into agent.yaml, sign it "
+        "again, and begin a new run: mandamus fork RUN --at 0.",
+    ),
+    "manifest_unsigned": (
+        "No trusted author of agent.yaml",
+        "Its author signs: mandamus manifest sign agent.yaml --key FILE; who trusts that key: mandamus key trust --add 'author NAME VKEY'.",
+    ),
     "isolation_missing": ("No sandbox in this tier", "Outside tier dev tools must run isolated; this machine runs them in process."),
     "dev_default": ("default: allow", "Only in tier dev, and never beside financial or privileged tools."),
 }

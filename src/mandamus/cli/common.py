@@ -96,11 +96,11 @@ class Cli:
         from mandamus import wiring
 
         path = wiring.ledger_file(self.uri)
-        if path is None:
+        if not wiring.ledger_store(self.uri).lasts:
             raise Misuse(
                 "a ledger in memory holds nothing for another process", code="MDM-0010", where=self.uri, fix="--ledger sqlite:///FILE"
             )
-        if not path.exists():
+        if path and not path.exists():
             raise Misuse(
                 "there is no ledger",
                 code="MDM-0010",

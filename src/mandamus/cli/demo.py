@@ -36,7 +36,7 @@ def demo(cli: Cli, folder: str, step: bool) -> None:
     say(told.head(folder), out)
     steps = _played(place, out, person=step and cli.may_ask() and sys.stdout.isatty())
     seconds, named = time.monotonic() - began, folder.rstrip("/")
-    say(told.tail(seconds, f"{named}/run.bundle", f"{named}/trust"), out)
+    say(told.tail(seconds, f"{named}/run.bundle", f"{named}/.mandamus/trust"), out)
     if cli.json:
         say(as_json(_summary(steps, seconds)))
 

@@ -6,6 +6,7 @@ The rule a newcomer would break: nothing is started and nothing is made. With AG
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import stat
@@ -19,11 +20,14 @@ import click
 from msgspec import Struct
 
 from mandamus.cli import agents, read
+from mandamus.cli.chains import AT_MOST, walk_all
 from mandamus.cli.common import Cli, verb
+from mandamus.cli.progress import Progress
 from mandamus.cli.say import paint, shown
 from mandamus.cli.whom import Whom
 from mandamus.core.strict import did_you_mean
-from mandamus.errors import MandamusError, Misuse
+from mandamus.errors import MandamusError, Misuse, ProofError
+from mandamus.ports import Head, Ledger
 
 CLOCK_BACK_US = 60_000_000
 PACKAGES = ("msgspec", "orjson", "apsw", "cedarpy", "cryptography", "click", "httpx")
@@ -40,15 +44,24 @@ class Line(Struct, frozen=True):
 
 @verb("doctor", exits={0: "fit, perhaps degraded", 1: "something is broken", 3: "the agent may not start"})
 @click.argument("agent", metavar="[AGENT]", required=False)
-def doctor(cli: Cli, agent: str | None) -> int:
-    """Check ledger, keys, policies, clock and isolation; with AGENT also every reason why it may not start. Nothing is started."""
-    return cli.run(_doctor(cli, agent))
+@click.option("--quick", is_flag=True, help="Leave out the walk of every chain.")
+@click.option("--walk", "at_most", type=click.IntRange(0), default=AT_MOST, metavar="N", show_default=True, help="Events walked; 0: all.")
+def doctor(cli: Cli, agent: str | None, quick: bool, at_most: int) -> int:
+    """Check ledger, chains, keys, policies, clock and isolation; with AGENT also why it may not start. Nothing is started."""
+    return cli.run(_doctor(cli, agent, -1 if quick else at_most))
 
 
-async def _doctor(cli: Cli, reference: str | None) -> int:
+async def _doctor(cli: Cli, reference: str | None, at_most: int) -> int:
+    """`at_most`: events of the chains; 0 all, -1 none."""
     lines = [_versions(), _isolation(), _console(cli)]
-    for check in (_ledger, _chain_log, _clock):
-        lines += await _tried(check.__name__.strip("_"), check, cli)
+    checks: dict[str, Callable[[Cli], Awaitable[list[Line]]]] = {
+        "ledger": _ledger,
+        "log": _chain_log,
+        "chains": functools.partial(_chains, at_most),
+        "clock": _clock,
+    }
+    for name, check in checks.items():
+        lines += await _tried(name, check, cli)
     lines += _keys(cli) + _trust(cli)
     refused = False
     if reference:
@@ -128,7 +141,9 @@ async def _ledger(cli: Cli) -> list[Line]:
             await check()
         runs = [h async for h in ledger.runs()]
     path = _path(cli)
-    lines = [Line("ledger", "ok", f"{path}: {sum(h.run != 'log' for h in runs)} runs, every page and setting checked")]
+    lines = [Line("ledger", "ok", f"{path or cli.uri}: {sum(h.run != 'log' for h in runs)} runs, every page and setting checked")]
+    if path is None:  # what lies behind it is not this machine's disk
+        return lines
     took = _fsync_ms(path.parent)
     state = "ok" if took < 50 else "degraded"
     return [
@@ -142,12 +157,10 @@ async def _ledger(cli: Cli) -> list[Line]:
     ]
 
 
-def _path(cli: Cli) -> Path:
+def _path(cli: Cli) -> Path | None:
     from mandamus import wiring
 
-    path = wiring.ledger_file(cli.uri)
-    assert path is not None
-    return path
+    return wiring.ledger_file(cli.uri)
 
 
 def _fsync_ms(folder: Path) -> float:
@@ -192,13 +205,29 @@ async def _chain_log(cli: Cli) -> list[Line]:
     return lines
 
 
+async def _chains(at_most: int, cli: Cli) -> list[Line]:
+    """Every record, link and payload: a file that was edited by hand is found here, not on the day of the audit."""
+    if at_most < 0:
+        return [Line("chains", "degraded", "not walked: an edited record would not be seen", cli.command("doctor"))]
+    async with cli.reading() as ledger:
+        total = sum([head.seq + 1 async for head in ledger.runs()])
+        progress = Progress(cli, "chains", min(total, at_most) if at_most else total)
+        done = await walk_all(ledger, at_most, progress.at)
+        progress.end()
+    lines = [Line("chains", "broken", fault.says(), fault.fix) for fault in done.faults]
+    if done.left:
+        left = f"{done.left} chain{'s' if done.left > 1 else ''} of {done.left + done.chains} not walked: {total} events are many"
+        lines.append(Line("chains", "degraded", left, cli.command("doctor --walk 0")))
+    whole = Line("chains", "ok", f"{done.chains} chains, {done.events} events: linked, in order, each payload as committed")
+    return lines if done.faults else [whole, *lines]
+
+
 async def _clock(cli: Cli) -> list[Line]:
     """Behind what the log has seen: every time recorded from now on would be the old one."""
     newest = 0
     async with cli.reading() as ledger:
         async for head in ledger.runs():
-            async for raw in ledger.read(head.run, head.seq - 1):
-                newest = max(newest, _claimed(raw))
+            newest = max(newest, await _last_claim(ledger, head))
     now = time.time_ns() // 1000
     if newest > now + CLOCK_BACK_US:
         return [
@@ -212,12 +241,17 @@ async def _clock(cli: Cli) -> list[Line]:
     return [Line("clock", "ok", f"{read.when(now)}, not behind the ledger")]
 
 
-def _claimed(raw: bytes) -> int:
+async def _last_claim(ledger: Ledger, head: Head) -> int:
+    """When the last record of a chain says that it was written; one that cannot be read is told by the walk."""
     import datetime
 
     from mandamus.core.records import decode
 
-    return int(datetime.datetime.fromisoformat(decode(raw).at).timestamp() * 1e6)
+    try:
+        raws = [raw async for raw in ledger.read(head.run, head.seq - 1)]
+        return max((int(datetime.datetime.fromisoformat(decode(raw).at).timestamp() * 1e6) for raw in raws), default=0)
+    except (ProofError, ValueError):
+        return 0
 
 
 # -- keys ----------------------------------------------------------------------------------------------------------------------
@@ -275,13 +309,11 @@ def _trust(cli: Cli) -> list[Line]:
 
 # -- the agent -----------------------------------------------------------------------------------------------------------------
 async def _agent(cli: Cli, reference: str) -> tuple[list[Line], bool]:
-    from mandamus import wiring
-    from mandamus.core.duties import reasons
-    from mandamus.runtime.recover import ISOLATION
+    from mandamus.cli import fit
 
     try:
         agent = agents.load(reference)
-        bound = await wiring.bind(agent)
+        bound, found = await fit.reasons_of(cli, agent)
     except MandamusError as error:
         d = error.diagnosis
         return [Line("agent", "broken", f"{d.code} {d.where} {d.what}".replace("  ", " "), d.fix)], False
@@ -300,8 +332,6 @@ async def _agent(cli: Cli, reference: str) -> tuple[list[Line], bool]:
                     'effect="keyed", or another, in @tool(...)',
                 )
             )
-    people, roles = _people(cli)
-    found = reasons(bound.spec, bound.book, tier="dev", isolation=ISOLATION, approvers=people, roles=roles)
     out += [Line("start", "refused", f"{r.code}: {r.what}" + (f" ({r.articles})" if r.articles else ""), r.fix) for r in found]
     return out, bool(found)
 
@@ -322,18 +352,3 @@ def _model_key(agent: Any) -> list[Line]:
     if os.environ.get(variable, "").strip():
         return [Line("model", "ok", f"{variable} is set")]
     return [Line("model", "broken", f"{variable} is not set: the model would refuse every call (model_auth)", f"export {variable}=...")]
-
-
-def _people(cli: Cli) -> tuple[list[str], dict[str, tuple[str, ...]]]:
-    """Who may vote, without making a trust file where there is none."""
-    from mandamus import wiring
-    from mandamus.proof.trust import Trust
-
-    path = wiring.home_of(cli.uri).trust_file
-    if path is None or not path.exists():
-        return [], {}
-    try:
-        trust = Trust.parse(path.read_bytes(), str(path))
-    except MandamusError:  # told by its own check
-        return [], {}
-    return sorted({p for p, _ in trust.approvers.values()}), dict(trust.roles)

@@ -1,4 +1,4 @@
-"""One event as one line, or one object: what `show --events` and `--follow` print, under our names or the seeds'.
+"""One event as one line, or one object: what `show --events` and `--follow` print, under our names or the specification's.
 
 The rule a newcomer would break: a record holds no text of anybody, so a line of facts is safe to print; payloads are not, and pass
 `shown`.
@@ -12,9 +12,10 @@ import msgspec
 from msgspec import UNSET
 
 from mandamus.core import records as r
+from mandamus.core.money import Money
 from mandamus.core.records import AnyRecord
 
-SEED = {
+SPECIFIED = {
     "RunOpened": "run_started",
     "TurnStarted": "turn_started",
     "ContextCompiled": "context_compiled",
@@ -45,30 +46,30 @@ _QUIET = (
 )
 
 
-def name_of(record: AnyRecord, seed: bool = False) -> str:
-    """Our type, or the seeds' word for it where they had one."""
-    if not seed:
+def name_of(record: AnyRecord, spec: bool = False) -> str:
+    """Our type, or the specification's word for it where it has one."""
+    if not spec:
         return record.type
     if isinstance(record.fact, r.RunEnded) and record.fact.state == "failed":
         return "run_failed"
-    return SEED.get(record.type, record.type)
+    return SPECIFIED.get(record.type, record.type)
 
 
-def event_object(record: AnyRecord, *, seed: bool = False, hash: str = "") -> dict[str, Any]:
+def event_object(record: AnyRecord, *, spec: bool = False, hash: str = "") -> dict[str, Any]:
     out: dict[str, Any] = {
         "at": record.at,
         "fact": msgspec.to_builtins(record.fact),
         "seq": record.seq,
         "turn": record.turn,
-        "type": name_of(record, seed),
+        "type": name_of(record, spec),
     }
     if hash:
         out["hash"] = hash
     return out
 
 
-def event_line(record: AnyRecord, *, seed: bool = False) -> str:
-    return f"{record.seq:>4}  {name_of(record, seed):<18} {summary(record.fact)}".rstrip()
+def event_line(record: AnyRecord, *, spec: bool = False) -> str:
+    return f"{record.seq:>4}  {name_of(record, spec):<18} {summary(record.fact)}".rstrip()
 
 
 def summary(fact: r.Fact) -> str:
@@ -94,6 +95,9 @@ def summary(fact: r.Fact) -> str:
             return f"{fact.action} asks chain {fact.chain}: {fact.quorum} vote{'s' if fact.quorum != 1 else ''}, {fact.about}"
         case r.Voted():
             return f"{fact.action or 'standing'} {fact.decision} by {fact.principal}"
+        case r.ModelPriced(price=p):
+            read, write = (Money(str(x), p.currency, 6) for x in (p.input, p.output))
+            return f"{read} in, {write} out, for a million tokens"
         case r.ModelReplied():
             return f"{fact.model}: {fact.calls} call{'s' if fact.calls != 1 else ''}, {fact.usage.total} tokens"
         case _:

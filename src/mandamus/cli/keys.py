@@ -40,8 +40,12 @@ def role_name(text: str) -> str:
     return text
 
 
-def open_key(cli: Cli, path: str | None) -> FileSigner:
-    """The key file; asks for its passphrase when it has one. Raises Misuse with the way out."""
+VOTES = "mandamus key new alice.pem --name alice && mandamus key enroll --principal p-alice --role ROLE --key alice.pem"
+SIGNS = "mandamus key new author.pem --name NAME, then again with --key author.pem"
+
+
+def open_key(cli: Cli, path: str | None, fix: str = VOTES) -> FileSigner:
+    """The key file; asks for its passphrase when it has one. Raises Misuse with the way out; `fix` when none was given."""
     from mandamus.drivers.sign_file import FileSigner
 
     if not path:
@@ -49,7 +53,7 @@ def open_key(cli: Cli, path: str | None) -> FileSigner:
             "who signs? no key was given",
             code="MDM-0021",
             expected="--key FILE",
-            fix="mandamus key new alice.pem --name alice, then key enroll --principal p-alice --role ROLE --key alice.pem",
+            fix=fix,
         )
     _looks_like_a_key(path)
     secret = os.environ.get(PASSPHRASE)

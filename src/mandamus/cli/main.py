@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mandamus import _interrupt
 from mandamus.cli.say import Closed, as_json, say
 from mandamus.cli.table import ALIASES, EXITS, NOUNS, VERBS, page, words
 from mandamus.errors import Diagnosis, MandamusError, Misuse
@@ -24,7 +25,13 @@ _COMPLETE = "_MANDAMUS_COMPLETE"
 
 def run(argv: Sequence[str] | None = None) -> None:
     """The program. Ends the process with its exit code."""
-    code = main(argv)
+    code = INTERRUPTED
+    try:
+        _interrupt.hear()
+        code = main(argv)
+        _interrupt.hush()
+    except KeyboardInterrupt:  # it came when the verb had done its work
+        _interrupt.hush()
     try:
         sys.stdout.flush()
     except (OSError, ValueError, AttributeError):
@@ -85,7 +92,7 @@ def _click(args: list[str]) -> int:
 
 
 def _aliased(args: list[str]) -> list[str]:
-    """The seeds' words; the longest match wins."""
+    """Other words for ours; the longest match wins."""
     for n in (2, 1):
         ours = ALIASES.get(" ".join(args[:n])) if len(args) >= n else None
         if ours:

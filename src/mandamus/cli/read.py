@@ -5,7 +5,7 @@ The rule a newcomer would break: nothing is shown from a chain that does not hol
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mandamus.core.accounts import REGISTER
@@ -17,17 +17,18 @@ from mandamus.core.run import IN_DOUBT, Action, Run, Waiting, fold, ripe
 from mandamus.errors import Misuse, ProofError
 from mandamus.ports import Head, Ledger
 from mandamus.proof.chain import walk
-from mandamus.proof.report import Broken
+from mandamus.proof.report import Finding
 
 
 @dataclass(frozen=True)
 class Story:
-    """One run: its head row, its records in order, and what they fold to."""
+    """One run: its head row, its records in order, what they fold to, and the words of the head rows of children that it waits for."""
 
     head: Head
     raws: list[bytes]
     records: list[AnyRecord]
     run: Run
+    below: dict[str, str] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -59,6 +60,13 @@ async def run_id(ledger: Ledger, text: str) -> str:
     return found[0]
 
 
+def broken(run: str, found: Finding) -> ProofError:
+    """A finding of the walk, with the run that it is about."""
+    where = f"run {run}" + ("" if found.event is None else f" (event {found.event})")
+    fix = found.fix or "mandamus doctor walks every chain; keep the file as evidence"
+    return ProofError(found.what, code=found.code, where=where, expected=found.expected, found=found.found, why=found.why, fix=fix)
+
+
 async def story(ledger: Ledger, text: str) -> Story:
     """The run that `text` names. Raises Misuse for none, ProofError for a chain that does not hold."""
     id = await run_id(ledger, text)
@@ -68,7 +76,7 @@ async def story(ledger: Ledger, text: str) -> Story:
     raws = [raw async for raw in ledger.read(id, upto=head.seq)]
     walked = walk(raws, id)
     if walked.fault is not None:
-        raise Broken(walked.fault)
+        raise broken(id, walked.fault)
     if event_hash(raws[-1]) != head.hash:
         raise ProofError(
             f"the last event of run {id} is not the one its head names",
@@ -76,8 +84,11 @@ async def story(ledger: Ledger, text: str) -> Story:
             expected=head.hash[:12],
             found=event_hash(raws[-1])[:12],
             why="the end of the chain was cut or changed",
+            fix="mandamus doctor walks every chain; keep the file as evidence",
         )
-    return Story(head, raws, walked.records, fold(walked.records))
+    run = fold(walked.records)
+    heads = [await ledger.head(a.child) for a in children(run)]
+    return Story(head, raws, walked.records, run, {h.run: h.state for h in heads if h is not None})
 
 
 async def value(ledger: Ledger, record: AnyRecord, part: str) -> Any:
@@ -108,6 +119,11 @@ def waiting(run: Run) -> list[tuple[Action, Waiting]]:
     return [(a, a.request) for a in run.open_actions if a.request is not None and not ripe(a.request)]
 
 
+def children(run: Run) -> list[Action]:
+    """Handoffs whose child runs have not answered."""
+    return [a for a in run.open_actions if a.state == "started" and a.child]
+
+
 def unsettled(run: Run) -> list[Action]:
     return [a for a in run.actions.values() if a.state in IN_DOUBT]
 
@@ -125,6 +141,8 @@ def turn_of(run: Run, now: int, driver: str = "") -> str:
     if asks:
         late = [r for _, r in asks if r.expires <= now]
         return "waits for people" + (", too late: nobody may answer any more" if late else "")
+    if run.life == "running" and not driver and (below := children(run)):
+        return "waits for " + ("a child run" if len(below) == 1 else f"{len(below)} child runs")
     if run.life == "running":
         return f"driven by {driver}" if driver else "nobody drives it"
     return f"ended: {run.code}" if run.code else ""

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mandamus.cli import agents
+from mandamus.cli import once as requests
 from mandamus.cli.common import Cli, run_ids, verb
 from mandamus.cli.keys import principal_id
 from mandamus.cli.say import paint, shown, shown_json
 from mandamus.cli.whom import Whom, named
-from mandamus.errors import Misuse
+from mandamus.core.run import ENDED
+from mandamus.errors import Misuse, RunRefused
 
 if TYPE_CHECKING:
     from mandamus.agent import Agent, RunResult
@@ -48,14 +50,18 @@ _STATES = {"completed": 0, "failed": 1, "cancelled": 1, "refused": 3, "suspended
 @click.option("--user", metavar="PRINCIPAL", help="On whose behalf, as an opaque id such as p-7f3a.")
 @click.option("--deadline", metavar="TIME", help="End after this long, such as 10m.")
 @click.option("--follow", is_flag=True, help="Each event as it is committed.")
+@requests.options
 def run(
-    cli: Cli, agent: str, prompt: str | None, file: str | None, thread: str | None, user: str | None, deadline: str | None, follow: bool
-) -> int:
+    cli: Cli, agent: str, prompt: str | None, file: str | None, thread: str | None, user: str | None, deadline: str | None, follow: bool,
+    once: str | None, dry_run: bool,
+) -> int:  # fmt: skip
     """Start AGENT (agent.yaml, FILE.py:attr or module:attr) with PROMPT and carry its run as far as it goes."""
     words = _prompt(prompt, file)
     if user is not None:
         principal_id(user)
-    return cli.run(_run(cli, agent, words, follow, thread=thread, user=user, deadline=deadline))
+    if dry_run:
+        return cli.run(_rehearse(cli, agent))
+    return cli.run(_run(cli, agent, words, follow, once, thread=thread, user=user, deadline=deadline))
 
 
 @verb("resume", exits=EXITS)
@@ -89,17 +95,67 @@ def _prompt(prompt: str | None, file: str | None) -> str:
         raise Misuse("the input is not UTF-8", code="MDM-0017", where=str(file)) from None
 
 
-async def _run(cli: Cli, reference: str, prompt: str, follow: bool, **options: Any) -> int:
+async def _rehearse(cli: Cli, reference: str) -> int:
+    """Everything that is asked before a run opens. Nothing is opened, recorded or made. Raises RunRefused with every reason."""
+    from mandamus.cli import fit
+
+    with contextlib.redirect_stdout(sys.stderr):
+        agent = agents.load(reference)
+        bound, reasons = await fit.reasons_of(cli, agent)
+    if reasons:
+        fix = "; ".join(r.fix for r in reasons)
+        raise RunRefused("the run may not start: " + "; ".join(f"{r.code}: {r.what}" for r in reasons), reasons, fix=fix)
+    tools = {name: {"effect": t.spec.effect, "pin": t.spec.pin, "safety": t.spec.safety} for name, t in agent.tools.items()}
+    data = {"agent": agent.spec.name, "definition": bound.definition, "dry_run": True, "ledger": cli.uri, "manifest": agent.manifest}
+    rows = [f"{shown(agent.spec.name)}  may start; nothing was started (--dry-run)", f"  model   {shown(agent.spec.model)}"]
+    rows += [f"  tool    {shown(name)}  {t['safety']}, {t['effect']}" for name, t in tools.items()]
+    data |= {"model": agent.spec.model, "policy": bound.book.digest, "tools": tools}
+    cli.tell(data, "\n".join([*rows, f"  policy  {bound.book.digest}", f"  ledger  {shown(cli.uri)}"]))
+    return 0
+
+
+async def _run(cli: Cli, reference: str, prompt: str, follow: bool, once: str | None, **options: Any) -> int:
+    from mandamus.runtime.env import ulid
+
     with contextlib.redirect_stdout(sys.stderr):  # what an agent's code prints is no answer of ours
         agent = agents.load(reference)
         async with cli.env(make=True) as env:
-            agents.remember(env.home.folder, agent.spec.digest(), reference)
             if options["thread"]:
                 options["thread"] = await _id(env, options["thread"])
             _follow(cli, agent, follow)
+            id = requests.run_id(env.home.signer("frontend"), env.origin, once) if once else ulid(env.time)
             with leaving(env) as left:
-                result = await agent.run(prompt, ledger=env, **options)
+                if once and await env.ledger.head(id):
+                    return await ended(cli, env, await _found(cli, env, agent, id, prompt), left)
+                with noted(env, id, reference):
+                    result = await agent.run(prompt, ledger=env, run_id=id, **options)
             return await ended(cli, env, result, left)
+
+
+async def _found(cli: Cli, env: Env, agent: Agent[Any], run: str, prompt: str) -> RunResult[Any]:
+    """The run that the same idempotency key opened: carried on when nobody does, else told as it stands. A retry lifts no halt."""
+    from mandamus import wiring
+    from mandamus.cli import read
+    from mandamus.result import result_of
+    from mandamus.runtime import recover
+
+    story = await read.story(env.ledger, run)
+    await requests.same_run(env.ledger, story, agent.spec.name, prompt)
+    cli.note(f"this idempotency key opened run {run} before: it is that one")
+    if story.run.life not in ENDED and story.run.life != "halted":
+        return await agent.resume(run, ledger=env)
+    return await result_of(await recover.read_run(env, await wiring.bind(agent), run), True)
+
+
+@contextlib.contextmanager
+def noted(env: Env, run: str, reference: str) -> Iterator[str]:
+    """Where the agent of `run` stands is noted before the run opens, so that a crash right behind loses nothing."""
+    agents.remember(env.home.folder, run, reference)
+    try:
+        yield run
+    except RunRefused:  # it was never opened
+        agents.forget(env.home.folder, run)
+        raise
 
 
 async def _resume(cli: Cli, text: str, reference: str | None, follow: bool) -> int:
@@ -123,11 +179,12 @@ async def _id(env: Env, text: str) -> str:
 
 async def agent_of(cli: Cli, env: Env, run: str, reference: str | None) -> Agent[Any]:
     """The agent of a run: as named now, else where `run` found it."""
+    from mandamus._drift import differences
     from mandamus.cli import read
 
     story = await read.story(env.ledger, run)
-    definition = story.run.genesis.definition
-    reference = reference or agents.recalled(env.home.folder, definition)
+    genesis, named = story.run.genesis, reference
+    reference = reference or agents.recalled(env.home.folder, run)
     if not reference:
         raise Misuse(
             "nobody noted where the agent of this run stands",
@@ -136,18 +193,20 @@ async def agent_of(cli: Cli, env: Env, run: str, reference: str | None) -> Agent
             fix=f"mandamus resume {run} --agent FILE.py:attr",
         )
     agent = agents.load(reference)
-    if agent.spec.name != story.run.genesis.agent:
+    if agent.spec.name != genesis.agent:
         raise Misuse(
             "this is another agent than the run's",
             code="MDM-0019",
             where=f"run {run}",
-            expected=shown(story.run.genesis.agent),
+            expected=shown(genesis.agent),
             found=shown(agent.spec.name),
             fix=f"mandamus resume {run} --agent FILE.py:attr",
         )
-    if agent.spec.digest() != definition:
-        cli.note("note: the agent's definition changed since this run began; every action is judged on what it is now")
-        agents.remember(env.home.folder, agent.spec.digest(), reference)
+    if not genesis.manifest and (changed := differences(agent.spec, genesis.definition, env.home)):
+        what = "; ".join(f"{name}: - {then} + {now}" for name, then, now in changed)
+        cli.note(f"note: the agent's definition changed since this run began; every action is judged on what it is now ({shown(what)})")
+    if named:
+        agents.remember(env.home.folder, run, named)
     return agent
 
 
@@ -218,7 +277,7 @@ def invalid(story: Story) -> list[str]:
 
 def exit_code(result: RunResult[Any]) -> int:
     """0 completed · 3 a refusal ended it · 4 suspended · 5 halted or something is unknown · 1 failed."""
-    if any(a.state in ("doubted", "unknown", "started") for a in result.actions):
+    if any(a.state in ("doubted", "unknown", "started") and a.code != "child_waits" for a in result.actions):
         return 5
     if result.state == "failed" and result.cause == "rejected":
         return 3
@@ -232,6 +291,7 @@ def as_object(result: RunResult[Any], code: int) -> dict[str, Any]:
         "actions": [msgspec.to_builtins(a) for a in result.actions],
         "cause": result.cause,
         "checkpoint_id": result.checkpoint_id,
+        "cost": None if result.cost is None else str(result.cost),
         "exit_code": code,
         "output": None if result.output is None else msgspec.to_builtins(result.output),
         "run_id": result.run_id,

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec import UNSET
 
 from mandamus.cli import read, stuck
 from mandamus.cli.common import Cli, run_ids, verb
@@ -14,16 +15,23 @@ from mandamus.cli.events import event_line, event_object
 from mandamus.cli.run import invalid, standing
 from mandamus.cli.say import paint, shown, table, value_shown
 from mandamus.cli.whom import Whom, named
+from mandamus.core.money import Money
 from mandamus.core.records import LOG, decode, event_hash
-from mandamus.core.run import Action, decision_of
-from mandamus.drivers._sqlite_own import held_by
+from mandamus.core.run import Action, Run, decision_of
 from mandamus.ports import Head, Ledger
 
 # word: what the head rows of a ledger call it. One that no process drives, and nobody must answer, is suspended like one that waits.
 STATES = {
-    "running": ("running", "people", "time"), "suspended": ("people", "time", "running"), "halted": ("halted",),
+    "running": ("running", "people", "time", "child"), "suspended": ("people", "time", "child", "running"), "halted": ("halted",),
     "completed": ("completed",), "failed": ("failed",), "cancelled": ("cancelled",),
 }  # fmt: skip
+
+
+class _Names(click.Choice[str]):
+    """`--as spec`; `seed` is the same, for scripts that say so."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert("spec" if value == "seed" else value, param, ctx)
 
 
 def now() -> int:
@@ -31,11 +39,9 @@ def now() -> int:
 
 
 def driver_of(cli: Cli, head: Head) -> str:
-    """The living process that drives a run, by its lock: what the row says may be of a process that died."""
     from mandamus import wiring
 
-    path = wiring.ledger_file(cli.uri)
-    return held_by(path, head.run) if path and head.owner else head.owner
+    return wiring.driver_of(cli.uri, head)
 
 
 @verb("runs", exits={0: "listed"})
@@ -70,7 +76,7 @@ async def _runs(cli: Cli, state: str | None) -> int:
 def _state(head: Head, driver: str) -> str:
     """In the words of RunResult; `running` while a process drives it."""
     waits = "running" if driver else "suspended"
-    return {"people": waits, "time": waits, "running": waits}.get(head.state, head.state)
+    return {"people": waits, "time": waits, "child": waits, "running": waits}.get(head.state, head.state)
 
 
 async def _row(cli: Cli, ledger: Ledger, head: Head) -> dict[str, Any]:
@@ -87,25 +93,25 @@ async def _row(cli: Cli, ledger: Ledger, head: Head) -> dict[str, Any]:
         "owner": driver,
         "run": head.run,
         "state": _state(head, driver),
-        "waits_for": head.state if head.state in ("people", "time") else "",
+        "waits_for": head.state if head.state in ("people", "time", "child") else "",
     }
 
 
 @verb("show", exits={0: "shown", 1: "the stored chain is broken"})
 @click.argument("run_id", metavar="RUN", shell_complete=run_ids)
 @click.option("--events", is_flag=True, help="Its events; with --json one per line, with -v their payloads.")
-@click.option("--as", "names", type=click.Choice(["seed"]), help="Event names as the specification spelt them.")
+@click.option("--as", "names", type=_Names(["spec"]), help="Event names as the specification spells them.")
 @click.option("--after", type=int, default=-1, metavar="N", help="Only events behind N.")
 def show(cli: Cli, run_id: str, events: bool, names: str | None, after: int) -> int:
     """One run: its state, whose turn it is and the command that moves it. RUN: an id, the beginning of one, or last."""
-    return cli.run(_show(cli, run_id, events, names == "seed", after))
+    return cli.run(_show(cli, run_id, events, names == "spec", after))
 
 
-async def _show(cli: Cli, text: str, events: bool, seed: bool, after: int) -> int:
+async def _show(cli: Cli, text: str, events: bool, spec: bool, after: int) -> int:
     async with cli.reading() as ledger:
         story = await read.story(ledger, text)
         if events:
-            await _events(cli, ledger, story, seed, after)
+            await _events(cli, ledger, story, spec, after)
             return 0
         moment = now()
         driver = driver_of(cli, story.head)
@@ -113,12 +119,12 @@ async def _show(cli: Cli, text: str, events: bool, seed: bool, after: int) -> in
     return 0
 
 
-async def _events(cli: Cli, ledger: Ledger, story: read.Story, seed: bool, after: int) -> None:
+async def _events(cli: Cli, ledger: Ledger, story: read.Story, spec: bool, after: int) -> None:
     for record, raw in zip(story.records, story.raws):
         if record.seq <= after:
             continue
-        data = event_object(record, seed=seed, hash=event_hash(raw))
-        rows = [event_line(record, seed=seed)]
+        data = event_object(record, spec=spec, hash=event_hash(raw))
+        rows = [event_line(record, spec=spec)]
         if cli.verbose:
             data["payloads"] = {}
             for part in record.body or ():
@@ -192,13 +198,26 @@ def words(cli: Cli, story: read.Story, moment: int, driver: str) -> str:
         f"  agent   {shown(g.agent)}, tier {g.tier}, tenant {shown(g.tenant)}, tools run {g.isolation}",
         f"  opened  {read.when(g.clock.now)}" + (f" for {shown(g.user.principal)}" if g.user else ""),
         f"  policy  {g.policy}",
-        f"  used    {run.turn} of {g.budget.turns} turns, {run.spent.input + run.spent.output} tokens, {run.spent.calls} calls",
+        f"  used    {used(run)}",
         f"  events  {run.seq + 1}, head {story.head.hash}",
     ]
     rows += [_action_words(a, moment, whom, a.id in wrong) for a in run.actions.values()]
     rows += [f"  {id}     done, output invalid" for id in wrong if id not in run.actions]
     rows += [f"  {row}" for row in stuck.rows(story, moment)]
     return "\n".join([*rows, *_next(cli, story, moment, driver)])
+
+
+def used(run: Run) -> str:
+    """What it has used of its budget, and what its children have."""
+    s, g = run.spent, run.genesis
+    rows = [f"{run.turn} of {g.budget.turns} turns, {s.input + s.output} tokens, {s.calls} calls"]
+    if run.price is not UNSET:
+        limit = f" of {Money(str(g.budget.cost), run.price.currency, 6)}" if g.budget.cost is not UNSET else ""
+        rows.append(f"{Money(str(s.cost or 0), run.price.currency, 6)}{limit}")
+    if s.below is not UNSET:
+        cost = f", {Money(str(s.below.cost), run.price.currency, 6)}" if run.price is not UNSET else ""
+        rows.append(f"children {s.below.tokens} tokens, {s.below.calls} calls{cost}")
+    return ", ".join(rows)
 
 
 def _action_words(a: Action, moment: int, whom: Whom, wrong: bool) -> str:

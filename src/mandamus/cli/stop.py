@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
+from typing import Any, Literal
 
 import click
 
+from mandamus.cli import once as requests
 from mandamus.cli import read
 from mandamus.cli.common import Cli, run_ids, verb
 from mandamus.cli.keys import open_key, principal_of
@@ -18,28 +20,41 @@ from mandamus.proof import mail as post
 @click.argument("run_id", metavar="RUN", shell_complete=run_ids)
 @click.option("--key", "key_file", metavar="FILE", help="An approver's key file.")
 @click.option("--halt", is_flag=True, help="Stop where it is; it can be resumed.")
-def cancel(cli: Cli, run_id: str, key_file: str | None, halt: bool) -> int:
+@requests.options
+def cancel(cli: Cli, run_id: str, key_file: str | None, halt: bool, **given: Any) -> int:
     """Ask RUN to stop: no new action starts, what has started ends or stays visible as doubted."""
-    return cli.run(_cancel(cli, run_id, key_file, "halt" if halt else "cancel"))
+    return cli.run(_cancel(cli, run_id, key_file, "halt" if halt else "cancel", **given))
 
 
-async def _cancel(cli: Cli, text: str, key_file: str | None, mode: str) -> int:
+async def _cancel(cli: Cli, text: str, key_file: str | None, mode: Literal["cancel", "halt"], once: str | None, dry_run: bool) -> int:
     from mandamus import wiring
 
     signer = open_key(cli, key_file)
     async with cli.reading() as ledger:
-        principal = principal_of(signer, wiring.home_of(cli.uri).trust())
+        trust = wiring.home_of(cli.uri).trust()
+        principal = principal_of(signer, trust)
         story = await read.story(ledger, text)
-        _may(story, mode)
-        statement = post.StopStatement(mode=mode, nonce=secrets.token_hex(16), origin=story.run.genesis.origin, run=story.id)  # type: ignore[arg-type]
-        await ledger.send(story.id, post.encode(post.stop(statement, signer=signer.sign, keyid=signer.keyid)))
-    step = "" if story.head.owner else cli.command(f"resume {story.id}")
-    said = f"{story.head.owner} takes it at its next step" if story.head.owner else f"nobody drives it; carried out by: {step}"
-    cli.tell(
-        {"mode": mode, "next": step, "owner": story.head.owner, "principal": principal, "run_id": story.id},
-        f"run {story.id}  {mode} asked by {principal}; {said}",
-    )
+        nonce = requests.nonce(signer, once, story.id) if once else secrets.token_hex(16)
+        before = await requests.stopped(ledger, story.id, nonce, trust, principal) if once else None
+        if before is None:
+            _may(story, mode)
+        elif before.mode != mode:
+            raise requests.another(before.mode, f"run {story.id}")
+        if before is None and not dry_run:
+            statement = post.StopStatement(mode=mode, nonce=nonce, origin=story.run.genesis.origin, run=story.id)
+            await ledger.send(story.id, post.encode(post.stop(statement, signer=signer.sign, keyid=signer.keyid)))
+    _told(cli, story, mode, principal, repeated=before is not None, dry_run=dry_run)
     return 0
+
+
+def _told(cli: Cli, story: read.Story, mode: str, principal: str, *, repeated: bool, dry_run: bool) -> None:
+    over = story.run.life in ENDED
+    step = "" if story.head.owner or over else cli.command(f"resume {story.id}")
+    said = f"{story.head.owner} takes it at its next step" if story.head.owner else f"nobody drives it; carried out by: {step}"
+    done = "would be asked" if dry_run else "was asked before" if repeated else "asked"
+    data = {"dry_run": dry_run, "mode": mode, "next": step, "owner": story.head.owner, "principal": principal}
+    text = f"run {story.id}  {mode} {done} by {principal}; {f'the run has ended ({story.run.end})' if over else said}"
+    cli.tell(data | {"repeated": repeated, "run_id": story.id}, text)
 
 
 class Unsettled(Refused):

@@ -40,6 +40,14 @@ _REFUSED = {
 }
 
 
+_CHILD = {
+    "people": "which waits for people",
+    "time": "which waits for a time",
+    "child": "which waits for one of its own",
+    "running": "which nobody drives",
+}
+
+
 def halt(code: str, cause: str) -> tuple[str, str]:
     """(what happened, what to do)."""
     return HALTS.get(code, (f"halted by {cause}", f"mandamus help {code}" if code.startswith("MDM") else "mandamus show RUN --events"))
@@ -53,7 +61,15 @@ def rows(story: read.Story, moment: int) -> list[str]:
         return [f"halted: {what}", f"  fix     {fix.replace('RUN', run.id)}"]
     if run.life == "running" and run.stage == "failed":
         return [_model(story, moment)]
+    if run.life == "running" and story.head.state in ("child", "people", "time"):  # what it says of a run that nobody carries on now
+        return [f"{a.id} waits for child run {a.child}, {_below(story, a.child)}: mandamus show {a.child}" for a in read.children(run)]
     return []
+
+
+def _below(story: read.Story, child: str) -> str:
+    """What keeps a child run."""
+    state = story.below.get(child, "")
+    return _CHILD.get(state, f"which is {state}" if state else "which has not begun")
 
 
 def _model(story: read.Story, moment: int) -> str:

@@ -28,6 +28,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "certify": ("certify:certify", "Cut the power everywhere in a run of yours, and count its effects."),
     "doctor": ("doctor:doctor", "Check ledger, keys, policies and clock; each finding has its fix."),
     "help": ("helping:help_", "Explain an error code."),
+    "schema": ("schema:schema", "Print the JSON Schema of a verb's --json answer."),
     "completion": ("helping:completion", "Print the completion script of a shell."),
 }
 
@@ -59,7 +60,7 @@ NOUNS: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
     ),
 }
 
-# The seeds' words for ours; the longest match wins.
+# Other words for ours; the longest match wins.
 ALIASES: dict[str, str] = {
     "inspect": "show",
     "health": "doctor",
@@ -69,7 +70,7 @@ ALIASES: dict[str, str] = {
     "refuse": "reject",
 }
 
-# One table for every verb (ARCHITECTURE, section 4).
+# One table for every verb.
 EXITS: dict[int, str] = {
     0: "done",
     1: "failed, broken",

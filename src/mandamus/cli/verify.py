@@ -46,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trust", metavar="TRUST", help="your trust file; it must not come with the bundle")
     parser.add_argument("--views", metavar="DIR", help="compare agent_run.json, decision.json and tool_trace.json in DIR with the records")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    parser.add_argument("-q", "--quiet", action="store_true", help="the verdict, and what is broken; no list of claims")
     return parser
 
 
@@ -64,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MandamusError as error:
         return _refuse(error, as_json)
     try:
-        _say(json.dumps(report.as_json(), ensure_ascii=True, sort_keys=True) if as_json else text(report))
+        _say(json.dumps(report.as_json(), ensure_ascii=True, sort_keys=True) if as_json else text(report, quiet=options.quiet))
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has what it wanted
         sys.stdout = None
@@ -89,7 +90,8 @@ def _read(path: str, limit: int) -> bytes:
         with open(path, "rb") as file:
             raw = file.read(limit + 1)
     except OSError as error:
-        raise Misuse(f"cannot be read: {error.strerror}", code="MDM-0195", where=path) from None
+        fix = "mandamus verify BUNDLE --trust TRUST: a file that mandamus bundle wrote, and your own trust file"
+        raise Misuse(f"cannot be read: {error.strerror}", code="MDM-0195", where=path, fix=fix) from None
     if len(raw) > limit:
         raise Misuse("the file is too large", code="MDM-0195", where=path, expected=f"at most {limit} bytes")
     return raw
@@ -104,8 +106,8 @@ def _refuse(error: MandamusError, as_json: bool) -> int:
 
 
 # -- text --------------------------------------------------------------------------------------------------------------------
-def text(report: Report) -> str:
-    """Verdict, the first broken thing, then one line per claim."""
+def text(report: Report, *, quiet: bool = False) -> str:
+    """Verdict, the first broken thing, then, unless `quiet`, one line per claim."""
     rows = [f"{report.verdict}  ({_WHAT[report.exit_code]})"]
     if report.broken is not None:
         rows += _finding(report.broken)
@@ -113,16 +115,16 @@ def text(report: Report) -> str:
             rows.append(f"  {report.attested}")
     if report.run:
         rows.append(f"run {report.run}  {report.state}, {report.events} events, head {report.head}")
-    width = max((len(claim.outcome) for claim in report.claims), default=0)
-    rows += [f"  {claim.outcome.ljust(width)}  {claim.name}: {claim.says}" for claim in report.claims]
+    claims = () if quiet else report.claims
+    width = max((len(claim.outcome) for claim in claims), default=0)
+    rows += [f"  {claim.outcome.ljust(width)}  {claim.name}: {claim.says}" for claim in claims]
     return "\n".join(rows)
 
 
 def _finding(finding: Finding) -> list[str]:
     rows = [f"{finding.code}  {finding.where + ': ' if finding.where else ''}{finding.what}"]
-    if finding.expected or finding.found:
-        rows += [f"  expected  {finding.expected or '-'}", f"  found     {finding.found or '-'}"]
-    return rows + [f"  {name}  {value}" for name, value in (("why     ", finding.why), ("fix     ", finding.fix)) if value]
+    told = (("expected", finding.expected), ("found   ", finding.found), ("why     ", finding.why), ("fix     ", finding.fix))
+    return rows + [f"  {name}  {value}" for name, value in told if value]
 
 
 def _say(line: str) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import difflib
 import os
 import secrets
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from mandamus.cli import once, read
 from mandamus.cli.asked import Asked, as_object, asked, card_text, refuse_early, signing_text
 from mandamus.cli.common import Cli, run_ids, verb
 from mandamus.cli.keys import open_key, principal_of
@@ -22,9 +24,11 @@ from mandamus.core.canonical import canon, parse
 from mandamus.core.money import Money
 from mandamus.core.payload import SALT, commit
 from mandamus.errors import Misuse, Refused
+from mandamus.ports import Ledger, Signer
 from mandamus.proof import ballot as ballots
 from mandamus.proof import mail as post
 from mandamus.proof.keys import b64
+from mandamus.proof.trust import Trust
 
 EXITS = {0: "the vote is in the mailbox", 3: "refused: not an approver, voted already, expired, another digest, or not what it says"}
 
@@ -33,26 +37,39 @@ def _options(fn: Any) -> Any:
     fn = click.option(
         "--digest", "digests", multiple=True, metavar="SHA256", help="Consent without a question: the action's digest, equal or refused."
     )(fn)
-    return click.option("--key", "key_file", metavar="FILE", help="The approver's key file.")(fn)
+    return click.option("--key", "key_file", metavar="FILE", help="The approver's key file.")(once.options(fn))
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is wanted of the actions that are named: the decision, about what, and how it is consented to."""
+
+    decision: str
+    about: str
+    changes: tuple[str, ...]
+    key_file: str | None
+    digests: tuple[str, ...]
+    once: str | None
+    dry_run: bool
 
 
 @verb("approve", exits=EXITS)
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=run_ids)
 @_options
 @click.option("--set", "changes", multiple=True, metavar="K=V", help="Modify: approve nothing, propose these arguments instead.")
-def approve(cli: Cli, ids: tuple[str, ...], key_file: str | None, digests: tuple[str, ...], changes: tuple[str, ...]) -> int:
+def approve(cli: Cli, ids: tuple[str, ...], changes: tuple[str, ...], **given: Any) -> int:
     """Read the card of a waiting action (RUN/3.1, or a run with one) and sign it."""
     if changes and len(ids) != 1:
         raise Misuse("--set changes one action", code="MDM-0003", found=f"{len(ids)} actions", fix="one ID")
-    return cli.run(_vote(cli, ids, key_file, digests, "modify" if changes else "approve", "start", changes))
+    return cli.run(_vote(cli, ids, Wish("modify" if changes else "approve", "start", changes, **given)))
 
 
 @verb("reject", exits=EXITS)
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=run_ids)
 @_options
-def reject(cli: Cli, ids: tuple[str, ...], key_file: str | None, digests: tuple[str, ...]) -> int:
+def reject(cli: Cli, ids: tuple[str, ...], **given: Any) -> int:
     """Sign a no. One no decides; a financial or privileged action then ends its run, unless its chain says otherwise."""
-    return cli.run(_vote(cli, ids, key_file, digests, "reject", "start", ()))
+    return cli.run(_vote(cli, ids, Wish("reject", "start", (), **given)))
 
 
 @verb("settle", exits=EXITS)
@@ -61,7 +78,7 @@ def reject(cli: Cli, ids: tuple[str, ...], key_file: str | None, digests: tuple[
 @click.option("--done", "word", flag_value="done", help="It happened.")
 @click.option("--again", "word", flag_value="again", help="It did not happen: try once more, if policy still allows it.")
 @click.option("--abandon", "word", flag_value="abandon", help="Leave it unknown, and go on.")
-def settle(cli: Cli, id_: str, key_file: str | None, digests: tuple[str, ...], word: str | None) -> int:
+def settle(cli: Cli, id_: str, word: str | None, **given: Any) -> int:
     """Say, by a signed vote, what became of an action that nobody knows about."""
     if word is None:
         raise Misuse(
@@ -70,32 +87,51 @@ def settle(cli: Cli, id_: str, key_file: str | None, digests: tuple[str, ...], w
             expected="one of --done --again --abandon",
             fix=f"mandamus settle {id_} --done --key FILE",
         )
-    return cli.run(_vote(cli, (id_,), key_file, digests, word, "outcome", ()))
+    return cli.run(_vote(cli, (id_,), Wish(word, "outcome", (), **given)))
 
 
 # -- one vote after the other ------------------------------------------------------------------------------------------------------
-async def _vote(
-    cli: Cli, ids: tuple[str, ...], key_file: str | None, digests: tuple[str, ...], decision: str, about: str, changes: tuple[str, ...]
-) -> int:
-    signer = open_key(cli, key_file)
+async def _vote(cli: Cli, ids: tuple[str, ...], wish: Wish) -> int:
+    signer = open_key(cli, wish.key_file)
     async with cli.reading() as ledger:
         home = _home(cli)
         trust, whom = home.trust(), Whom(home.folder)
         principal = principal_of(signer, trust)
-        every = [await asked(ledger, id, trust, about, whom) for id in ids]
+        names = {id: await _nonce(ledger, id, signer, wish.once) for id in ids}
+        before = await _before(ledger, names, wish, trust, principal) if wish.once else {}
+        fresh = [id for id in ids if id not in before]
+        every = [await asked(ledger, id, trust, wish.about, whom) for id in fresh]
         if len({a.id for a in every}) != len(every):
             raise Misuse("one action is named twice", code="MDM-0003", fix="name each once")
         for a in every:
-            refuse_early(a, principal, now(), decision)
-        made = [_consented(cli, a, principal, decision, digests, changes) for a in every]
-        if digests and len(set(digests)) > len(every):
-            raise Misuse("more digests than actions", code="MDM-0003", expected=str(len(every)), found=str(len(set(digests))))
-        for a, (ballot, message) in zip(every, made):
+            refuse_early(a, principal, now(), wish.decision)
+        made = [_consented(cli, a, principal, wish) for a in every]
+        if len(set(wish.digests)) > len(ids):
+            raise Misuse("more digests than actions", code="MDM-0003", expected=str(len(ids)), found=str(len(set(wish.digests))))
+        for id, a, (ballot, message) in () if wish.dry_run else zip(fresh, every, made):
             envelope = ballots.sign(ballot, signer.sign, signer.keyid)
-            await ledger.send(a.story.id, post.encode(_with_envelope(message, envelope)))
-        after = [await asked(ledger, a.id, trust, about, whom) for a in every]
-    _told(cli, after, principal, decision, [ballots.ballot_digest(b) for b, _ in made])
+            await ledger.send(a.story.id, post.encode(_with_envelope(message, envelope, names[id][1])))
+        after = [await asked(ledger, a.id, trust, wish.about, whom) for a in every]
+    _told(cli, after, principal, wish, [ballots.ballot_digest(b) for b, _ in made], before)
     return 0
+
+
+async def _nonce(ledger: Ledger, id: str, signer: Signer, key: str | None) -> tuple[str, str]:
+    """(run, nonce) of the vote on the action that `id` names. Without an idempotency key the nonce is random."""
+    text, action = read.action_of(id)
+    run = await read.run_id(ledger, text)
+    return run, once.nonce(signer, key, run, action) if key else secrets.token_hex(8)
+
+
+async def _before(ledger: Ledger, names: dict[str, tuple[str, str]], wish: Wish, trust: Trust, principal: str) -> dict[str, ballots.Ballot]:
+    """The votes that this idempotency key has sent already. Raises Misuse when one of them said something else."""
+    found: dict[str, ballots.Ballot] = {}
+    for id, (run, nonce) in names.items():
+        ballot = await once.voted(ledger, run, nonce, trust, principal)
+        if ballot is not None and ballot.decision != wish.decision:
+            raise once.another(f"{ballot.decision}", f"approval {id}")
+        found |= {id: ballot} if ballot is not None else {}
+    return found
 
 
 def _home(cli: Cli) -> Any:
@@ -104,16 +140,17 @@ def _home(cli: Cli) -> Any:
     return wiring.home_of(cli.uri)
 
 
-def _with_envelope(message: post.Vote, envelope: bytes) -> post.Vote:
+def _with_envelope(message: post.Vote, envelope: bytes, nonce: str) -> post.Vote:
     """With a nonce: a mailbox takes a message once, and who was refused may vote again."""
-    nonce = secrets.token_hex(8)
     return post.Vote(envelope=envelope.decode("ascii"), card=message.card, args=message.args, nonce=nonce, secret=message.secret)
 
 
-def _consented(
-    cli: Cli, a: Asked, principal: str, decision: str, digests: tuple[str, ...], changes: tuple[str, ...]
-) -> tuple[ballots.Ballot, post.Vote]:
-    """The ballot, once the person has seen the card and said so, or has given the action's digest. Raises Refused, Misuse."""
+def _consented(cli: Cli, a: Asked, principal: str, wish: Wish) -> tuple[ballots.Ballot, post.Vote]:
+    """The ballot, once the person has seen the card and said so, or has given the action's digest. Raises Refused, Misuse.
+
+    With --dry-run the card is shown and nobody is asked.
+    """
+    decision, digests, changes = wish.decision, wish.digests, wish.changes
     card = a.card | {"votes": [{"decision": v.decision, "principal": v.principal} for v in a.votes]}
     if changes:
         args = modified(a, changes)
@@ -134,7 +171,9 @@ def _consented(
                 fix=f"mandamus approve {a.id} --key FILE, and read its card",
             )
         return ballot, message
-    _show(cli, a, principal, ballot, args if changes else None)
+    _show(cli, a, principal, ballot, args if changes else None, always=wish.dry_run)
+    if wish.dry_run:
+        return ballot, message
     answer = cli.ask(f'type "{decision}" to sign, anything else to leave: ', f"--digest {a.request.digest}")
     if answer != decision:
         raise Refused(
@@ -143,13 +182,13 @@ def _consented(
     return ballot, message
 
 
-def _show(cli: Cli, a: Asked, principal: str, ballot: ballots.Ballot, changed: dict[str, Any] | None) -> None:
+def _show(cli: Cli, a: Asked, principal: str, ballot: ballots.Ballot, changed: dict[str, Any] | None, *, always: bool) -> None:
     """Always, -q or not: the card is what is consented to."""
     import sys
 
     from mandamus.cli.say import say, shown, value_shown
 
-    if cli.json or cli.no_input:
+    if cli.json or (cli.no_input and not always):
         return
     rows = [card_text(a, now())]
     if changed is not None:
@@ -193,8 +232,15 @@ def _value(name: str, before: Any, text: str) -> Any:
         raise Misuse(f"{name}: not JSON ({error})", code="MDM-0022", expected="a JSON value, such as 3, true or [1]") from None
 
 
-def _told(cli: Cli, every: list[Asked], principal: str, decision: str, names: list[str]) -> None:
-    rows, votes = [], []
+def _told(cli: Cli, every: list[Asked], principal: str, wish: Wish, names: list[str], before: dict[str, ballots.Ballot]) -> None:
+    rows: list[str] = []
+    votes: list[dict[str, Any]] = []
+    decision, sent = wish.decision, "nothing was signed (--dry-run)" if wish.dry_run else "signed and sent"
+    for id, ballot in before.items():
+        step = cli.command(f"show {ballot.run}")
+        rows += [f"{id}  {decision} by {principal}, sent before by the same idempotency key", f"  next    {step}"]
+        votes.append({"ballot": ballots.ballot_digest(ballot), "decision": decision, "digest": ballot.action, "id": id, "next": step})
+        votes[-1] |= {"principal": principal, "repeated": True, "run_id": ballot.run}
     for a, name in zip(every, names):
         of = f" of {a.asks}" if a.asks else ""
         step = (
@@ -202,6 +248,7 @@ def _told(cli: Cli, every: list[Asked], principal: str, decision: str, names: li
             if a.decided
             else f"{a.missing} more vote{'s' if a.missing != 1 else ''}{of}: {cli.command(f'approve {a.id} --key FILE')}"
         )
-        rows += [f"{a.id}  {decision} by {principal}, signed and sent", f"  next    {step}"]
+        rows += [f"{a.id}  {decision} by {principal}, {sent}", f"  next    {step}"]
         votes.append(as_object(a) | {"ballot": name, "decided": a.decided, "decision": decision, "next": step, "principal": principal})
-    cli.tell({"votes": votes}, "\n".join(rows))
+        votes[-1]["repeated"] = False
+    cli.tell({"dry_run": wish.dry_run, "votes": votes}, "\n".join(rows))

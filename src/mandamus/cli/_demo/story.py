@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from mandamus import wiring
 from mandamus.cli._demo import scene
 from mandamus.cli._demo.scene import Step
 from mandamus.cli._demo.stage import Part, Stage
@@ -38,7 +39,7 @@ class Story:
 
     def __init__(self, folder: Path, stage: Stage, bank_url: str, consent: Consent) -> None:
         self.folder, self.stage, self.bank_url, self.bank, self.consent = folder, stage, bank_url, Bank(bank_url), consent
-        self.bundle, self.trust = folder / "run.bundle", folder / "trust"
+        self.bundle, self.trust = folder / "run.bundle", wiring.home_of(scene.ledger_uri(folder)).trust_file
         self.asked: dict[str, Any] = {}
         self.worker: Part
 

@@ -1,0 +1,432 @@
+"""What `--json` answers, verb by verb, as types: `mandamus schema VERB` prints the JSON Schema that is made of them.
+
+The rule a newcomer would break: a published field keeps its name and its meaning; fields are added, never taken away. A test holds what
+every verb really prints against this page.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from mandamus.cli.allowance import Stands
+from mandamus.proof.report import Claim
+from mandamus.result import ActionView, WaitingFor
+from mandamus.runtime.diff import Parting
+from mandamus.runtime.replay import Divergence
+
+
+class Closed(Struct, forbid_unknown_fields=True):
+    """Nothing stands in an answer that is not named here."""
+
+
+class Diagnosed(Closed):
+    """`class`: whose fault it is. `fix`: a command, or the text to write."""
+
+    code: str
+    what: str
+    class_: str = msgspec.field(name="class", default="")
+    where: str = ""
+    expected: str = ""
+    found: str = ""
+    why: str = ""
+    fix: str = ""
+    reasons: list[dict[str, str]] = []
+
+
+class Failed(Closed):
+    """The answer of every verb that raised."""
+
+    error: Diagnosed
+    exit_code: int
+    verdict: str = ""
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------------
+class Ended(Closed):
+    """`run`, `resume`, `fork`: how far a run was carried."""
+
+    actions: list[ActionView]
+    cause: str
+    checkpoint_id: str
+    cost: dict[str, Any] | None
+    exit_code: int
+    invalid: list[str]
+    output: Any
+    refused: list[dict[str, Any]]
+    run_id: str
+    state: str
+    thread: str
+    tokens_used: int
+    waiting: list[WaitingFor]
+
+
+class Rehearsed(Closed):
+    """`run --dry-run`."""
+
+    agent: str
+    definition: str
+    dry_run: bool
+    ledger: str
+    manifest: str
+    model: str
+    policy: str
+    tools: dict[str, dict[str, str]]
+
+
+class Event(Closed):
+    """`show --events`; with -v the payloads too, with --as the specification's names."""
+
+    at: str
+    fact: dict[str, Any]
+    hash: str
+    seq: int
+    turn: int
+    type: str
+    payloads: dict[str, Any] = {}
+
+
+class Followed(Closed):
+    """`--follow`: one a line, before the answer itself."""
+
+    event: dict[str, Any]
+
+
+class Row(Closed):
+    """`runs`."""
+
+    agent: str
+    events: int
+    number: int
+    opened: str
+    owner: str
+    run: str
+    state: str
+    waits_for: str
+
+
+class Doing(Closed):
+    """One open action of `show`."""
+
+    action: str
+    code: str
+    effect: str
+    safety: str
+    state: str
+    tool: str
+    waiting: dict[str, Any] = {}
+
+
+class Shown(Closed):
+    """`show`."""
+
+    actions: list[Doing]
+    agent: str
+    cause: str
+    events: int
+    head: str
+    isolation: str
+    owner: str
+    policy: str
+    run_id: str
+    spent: dict[str, int]
+    state: str
+    tenant: str
+    tier: str
+    turn: int
+    turn_of: str
+    why: list[str]
+
+
+class Judged(Closed):
+    """One judgement of `why`."""
+
+    asks: list[dict[str, Any]]
+    attempt: int
+    authority: int
+    code: str
+    decision: Any
+    engine: str
+    event: int
+    facts: Any
+    layers: list[dict[str, Any]]
+    policy: str
+    verdict: str
+
+
+class Why(Closed):
+    action: str
+    args: Any
+    events: list[dict[str, Any]]
+    judgements: list[Judged]
+    run_id: str
+
+
+class Replayed(Closed):
+    run: str
+    events: int
+    compared: int
+    sealed: bool
+    hashes: list[str]
+    divergences: list[Divergence]
+    ok: bool
+
+
+class Diffed(Closed):
+    left: str
+    right: str
+    same: int
+    only_left: int
+    only_right: int
+    first: Parting | None
+    proposal: Parting | None
+    lines: list[str]
+    equal: bool
+
+
+# -- people ------------------------------------------------------------------------------------------------------------------
+class Asking(Closed, kw_only=True):
+    """What waits for people: `inbox`, and the part of a vote that tells where it stands now."""
+
+    about: str
+    asks: list[str] | None
+    card: dict[str, Any]
+    chain: str
+    digest: str
+    expires: int
+    id: str
+    missing: int
+    quorum: int
+    run_id: str
+    tool: str
+    votes: list[dict[str, Any]]
+    expired: bool = False
+
+
+class Unreadable(Closed):
+    """`inbox`: a run that cannot be shown."""
+
+    error: dict[str, str]
+    run_id: str
+
+
+class Vote(Closed, kw_only=True):
+    """One vote of `approve`, `reject`, `settle`. One that was `repeated` tells only which it was."""
+
+    ballot: str
+    decision: str
+    digest: str
+    id: str
+    next: str
+    principal: str
+    repeated: bool
+    run_id: str
+    decided: bool = False
+    about: str = ""
+    asks: list[str] | None = None
+    card: dict[str, Any] = {}
+    chain: str = ""
+    expires: int = 0
+    missing: int = 0
+    quorum: int = 0
+    tool: str = ""
+    votes: list[dict[str, Any]] = []
+
+
+class Voted(Closed):
+    dry_run: bool
+    votes: list[Vote]
+
+
+class Cancelled(Closed):
+    dry_run: bool
+    mode: str
+    next: str
+    owner: str
+    principal: str
+    repeated: bool
+    run_id: str
+
+
+# -- proof -------------------------------------------------------------------------------------------------------------------
+class Bundled(Closed):
+    bundle: str
+    bytes: int
+    events: int
+    run_id: str
+    state: str
+    trust: str
+    views: list[str]
+
+
+class Verified(Closed, kw_only=True):
+    verdict: str
+    exit_code: int
+    run: str = ""
+    state: str = ""
+    events: int = 0
+    head: str = ""
+    claims: list[Claim] = []
+    broken: dict[str, Any] = {}
+    attested: str = ""
+
+
+class Certified(Closed):
+    agent: str
+    ledgers: list[str]
+    places: dict[str, int]
+    lives: int
+    seed: int
+    rows: list[dict[str, Any]]
+    stuck: list[str]
+    ok: bool
+    target: str = ""
+
+
+class CertifiedFolder(Closed):
+    ok: bool
+    reports: list[Certified]
+    skipped: dict[str, str]
+
+
+# -- the rest ----------------------------------------------------------------------------------------------------------------
+class Line(Closed):
+    check: str
+    fix: str
+    says: str
+    state: str
+
+
+class Looked(Closed):
+    exit_code: int
+    lines: list[Line]
+
+
+class Help(Closed):
+    code: str
+    text: str
+    title: str
+
+
+class Codes(Closed):
+    codes: dict[str, str]
+
+
+class Completion(Closed):
+    script: str
+    shell: str
+
+
+class Made(Closed):
+    template: str
+    dir: str
+    files: list[str]
+    written: bool
+
+
+class Told(Closed):
+    """`demo`, on its last line."""
+
+    run_id: str
+    bundle: str
+    trust: str
+    payments: int
+    plain_loop_payments: int
+    verdict: str
+    seconds: float
+    steps: list[dict[str, Any]]
+
+
+class Granted(Closed):
+    allowance: str
+    principal: str
+    standing: dict[str, Any]
+    policy: str
+
+
+class Withdrawn(Closed):
+    allowance: str
+    principal: str
+    state: str
+
+
+class NewKey(Closed):
+    file: str
+    id: str
+    name: str
+    vkey: str
+
+
+class Enrolled(Closed):
+    id: str
+    principal: str
+    roles: list[str]
+    trust: str
+    vkey: str
+
+
+class Trusted(Closed):
+    digest: str
+    file: str
+    lines: list[str]
+
+
+class Key(Closed, kw_only=True):
+    kind: str
+    vkey: str
+    file: str = ""
+    mode: str = ""
+    role: str = ""
+    principal: str = ""
+    roles: list[str] = []
+
+
+class Bound(Closed):
+    author: str
+    bindings: dict[str, Any]
+    bound: dict[str, bool]
+    digest: str
+    file: str
+    name: str
+    signed: bool
+    signer: str
+
+
+class Signed(Closed):
+    author: str
+    file: str
+    signature: str
+
+
+class Schemas(Closed):
+    verbs: list[str]
+
+
+class Schema(Struct):
+    """A JSON Schema."""
+
+    title: str
+
+
+# verb: what one line of its answer may be. Every verb may answer Failed.
+SHAPES: dict[str, tuple[type, ...]] = {
+    "demo": (Told,), "init": (Made,), "run": (Ended, Rehearsed, Followed), "resume": (Ended, Followed), "cancel": (Cancelled,),
+    "runs": (Row,), "show": (Shown, Event), "why": (Why,), "replay": (Replayed,), "fork": (Ended,), "diff": (Diffed,),
+    "inbox": (Asking, Unreadable), "approve": (Voted,), "reject": (Voted,), "settle": (Voted,), "bundle": (Bundled,),
+    "verify": (Verified,), "certify": (Certified, CertifiedFolder), "doctor": (Looked,), "help": (Help, Codes),
+    "completion": (Completion,), "allowance grant": (Granted,), "allowance list": (Stands,), "allowance withdraw": (Withdrawn,),
+    "key new": (NewKey,), "key enroll": (Enrolled,), "key trust": (Trusted,), "key list": (Key,), "manifest show": (Bound,),
+    "manifest sign": (Signed,), "schema": (Schemas, Schema),
+}  # fmt: skip
+# verbs that answer one object a line
+STREAMS = ("runs", "inbox", "key list", "allowance list")
+
+
+def schema(verb: str) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of one line of `mandamus VERB --json`."""
+    kinds = (*SHAPES[verb], Failed)
+    parts, defs = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    title = f"mandamus {verb} --json" + (", one object a line" if verb in STREAMS else "")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "anyOf": list(parts), "title": title, "$defs": defs}

@@ -1,0 +1,71 @@
+"""One line in `wiring.LEDGERS` is all that a new kind of ledger needs: runs, verbs and errors know it by that."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mandamus import Agent, Misuse, wiring
+from mandamus.drivers.ledger_memory import MemoryLedger
+from mandamus.drivers.ledger_sqlite import SqliteLedger
+from mandamus.drivers.model_scripted import ScriptedModel
+from tests.e2e.cli_world import World
+
+FAR = MemoryLedger()
+
+
+def far(uri: str, clock: Callable[[], int] | None = None) -> MemoryLedger:
+    """A server elsewhere: each URI that is opened is another handle on the same store."""
+    assert uri == "far://host/books"
+    return MemoryLedger(clock, beside=FAR)
+
+
+class Vault(SqliteLedger):
+    """A kind of file."""
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MANDAMUS_LEDGER", raising=False)
+    monkeypatch.setitem(wiring.LEDGERS, "far", wiring.Store(f"{__name__}:far", "far://HOST/NAME"))
+    monkeypatch.setitem(wiring.LEDGERS, "vault", wiring.Store(f"{__name__}:Vault.open", "vault:///FILE", file=True))
+    return World(tmp_path)
+
+
+def test_a_ledger_without_a_file_is_one_line(world: World) -> None:
+    at = ("--ledger", "far://host/books")
+    assert world("run", "payout.py:small", "Pay", *at).code == 0
+    assert [x["state"] for x in world.ok("runs", "--json", *at).stream] == ["completed"]
+    assert world.ok("show", "last", "--json", *at).data["state"] == "completed"
+    assert (world.folder / ".mandamus" / "trust").exists(), "its keys must be there tomorrow"
+    doctor = {x["check"]: x for x in world("doctor", "--json", *at).data["lines"]}
+    assert doctor["ledger"]["state"] == "ok", doctor["ledger"]
+    assert "far://host/books" in doctor["ledger"]["says"]
+    assert "flush" not in doctor, "its disk is not here"
+
+
+def test_a_ledger_in_another_kind_of_file_is_one_line(world: World) -> None:
+    agent: Agent[Any] = Agent(name="desk", model=ScriptedModel(["done"]))
+    result = agent.run_sync("Go", ledger="vault:///kept/books.v")
+    assert result.state == "completed"
+    assert (world.folder / "kept" / "books.v").exists()
+    assert list((world.folder / "kept").rglob("trust")), "its keys stand beside the file"
+    ledger = wiring.open_ledger("vault:///kept/books.v")
+    assert type(ledger) is Vault
+    asyncio.run(ledger.close())
+    assert world("runs", "--ledger", "vault:///none.v").code == 2
+
+
+def test_an_unknown_scheme_is_told_every_known_form(world: World) -> None:
+    with pytest.raises(Misuse, match=re.escape("memory: or far://HOST/NAME or vault:///FILE")) as refused:
+        wiring.home_of("mongo://host")
+    assert refused.value.diagnosis.code == "MDM-0111"
+    with pytest.raises(Misuse, match="vault:///FILE") as refused:
+        wiring.ledger_file("vault:books.v")
+    assert "sqlite" not in (refused.value.diagnosis.expected or "")

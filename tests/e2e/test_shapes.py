@@ -1,0 +1,144 @@
+"""What `--json` answers is published: every verb's real answer is held against the types that its schema is made of."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from mandamus.cli import shapes
+from mandamus.cli.table import NOUNS, VERBS
+from tests.e2e.cli_world import World
+
+ROOT = Path(__file__).parents[2]
+# A day's work; `{id}`, `{digest}` and `{allowance}` stand for what waits and stands by then.
+DAY = """
+init payout desk --dry-run
+run payout.py:small Pay
+run payout.py:small Pay --follow
+run payout.py Pay --dry-run
+runs
+show last
+show last --events
+show last --events -v --as spec
+why last/1.1
+replay last
+fork last --at 2
+diff last {first}
+run payout.py Pay
+show last
+inbox
+approve {id} --key alice.pem --digest {digest} --dry-run
+approve {id} --key alice.pem --digest {digest} --idempotency-key k
+approve {id} --key alice.pem --digest {digest} --idempotency-key k
+reject {id} --key bob.pem --digest {digest}
+resume last
+run payout.py:lost Wire
+inbox
+settle {id} --done --key alice.pem --digest {digest}
+run payout.py Pay
+cancel last --key alice.pem --dry-run
+cancel last --key alice.pem
+bundle last -o run.bundle --views views
+verify run.bundle --trust .mandamus/trust --views views
+verify payout.py --trust .mandamus/trust
+verify none --trust .mandamus/trust
+certify payout.py:small --sqlite 0
+certify examples/minimal --sqlite 0
+doctor
+doctor payout.py:small
+help MDM-0332
+help
+completion bash
+schema
+schema key list
+key new carol.pem --name carol
+key enroll --principal p-carol --role treasury --key carol.pem
+key trust
+key list
+manifest show agent.yaml
+manifest sign bound.yaml --key carol.pem
+allowance grant payout.py --tool send_payment --count 2 --amount "1000.00 USD" --until 1h --key alice.pem
+allowance list
+allowance withdraw {allowance}
+nonsense
+run nothing.py Pay
+run refused.yaml Pay
+""".strip().splitlines()
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MANDAMUS_LEDGER", raising=False)
+    made = World(tmp_path)
+    made.people()
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    text = (tmp_path / "agent.yaml").read_text()
+    (tmp_path / "refused.yaml").write_text(text + "pins: {send_payment: nonsense}\n")
+    binds = made.ok("manifest", "show", "agent.yaml", "--json").data["bindings"]
+    (tmp_path / "bound.yaml").write_text(text + f"pins: {json.dumps(binds['pins'])}\npolicy_digest: {binds['policy_digest']}\n")
+    return made
+
+
+def filled(world: World, line: str) -> list[str]:
+    known: dict[str, Any] = {}
+    if "{id}" in line:
+        known |= next({"id": x["id"], "digest": x["digest"]} for x in reversed(world("inbox", "--json").stream))
+    if "{allowance}" in line:
+        known["allowance"] = world("allowance", "list", "--json").stream[-1]["name"]
+    if "{first}" in line:
+        known["first"] = world("runs", "--json").stream[0]["run"]
+    return shlex.split(line.format(**known))
+
+
+def test_every_answer_has_the_shape_that_is_published(world: World) -> None:
+    seen: set[tuple[str, str]] = set()
+    for line in DAY:
+        args = filled(world, line)
+        verb = " ".join(args[:2]) if args[0] in NOUNS else args[0]
+        told = world(*args, "--json")
+        assert told.stream, (line, told)
+        for answer in told.stream:
+            seen.add((verb, fitting(verb, answer, line)))
+    wanted = {(verb, kind.__name__) for verb, kinds in shapes.SHAPES.items() for kind in kinds} - {
+        ("demo", "Told"),  # test_demo.py plays it, and holds it against its shape
+        ("inbox", "Unreadable"), ("resume", "Followed"),
+    }  # fmt: skip
+    assert wanted - seen == set(), "each published shape is one that was met"
+
+
+def fitting(verb: str, answer: Any, line: str) -> str:
+    """The one shape of the verb that the answer has, to the letter."""
+    wrong = []
+    for kind in (*shapes.SHAPES.get(verb, ()), shapes.Failed):
+        try:
+            msgspec.convert(answer, kind, strict=True)
+            return kind.__name__
+        except msgspec.ValidationError as error:
+            wrong.append(f"{kind.__name__}: {error}")
+    raise AssertionError(f"{line}: {wrong}\n{json.dumps(answer)[:2000]}")
+
+
+def test_every_verb_is_published() -> None:
+    assert set(shapes.SHAPES) == {*VERBS, *(f"{noun} {verb}" for noun, (_, verbs) in NOUNS.items() for verb in verbs)}
+
+
+@pytest.mark.parametrize("verb", shapes.SHAPES)
+def test_a_schema_is_closed_and_names_its_parts(verb: str) -> None:
+    made = shapes.schema(verb)
+    text = json.dumps(made)
+    assert all(f'"{name}"' in text for name in made["$defs"])
+    for name, part in made["$defs"].items():
+        if part.get("type") == "object" and "properties" in part and issubclass(getattr(shapes, name, object), shapes.Closed):
+            assert part["additionalProperties"] is False, name
+
+
+def test_a_word_that_is_no_verb_is_told_with_the_nearest(world: World) -> None:
+    told = world("schema", "key", "lst")
+    assert (told.code, "mandamus schema key list" in told.err) == (2, True)
+    assert json.loads(world.ok("schema", "run").out)["title"] == "mandamus run --json"
