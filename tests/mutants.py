@@ -18,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMED, CERTIFY, SIM = "tests/crash/test_named.py", "tests/crash/test_certify.py", "tests/crash/test_sim.py"
+BUDGETS = "tests/attack/test_budgets.py"
 PATIENCE_S = 120
 
 
@@ -120,7 +121,7 @@ MUTANTS = (
     m(
         "stale authority: AccountCheck dropped",
         SESSION,
-        "also.append(AccountCheck(AUTHORITY, self.authority))",
+        "also += [AccountCheck(AUTHORITY, self.authority)]",
         "pass",
         NAMED,
         "stop_between",
@@ -142,7 +143,7 @@ MUTANTS = (
         "tests/ports/test_ledger_conformance.py",
         "memory",
     ),
-    m("vote not consumed", JUDGE, "votes=tuple(sorted(votes))", "votes=()", NAMED, "named_in_the_intent"),
+    m("vote not consumed", JUDGE, "votes=tuple(sorted(got.votes.values()))", "votes=()", NAMED, "named_in_the_intent"),
     m(
         "vote not verified by this owner",
         "runtime/people.py",
@@ -150,6 +151,14 @@ MUTANTS = (
         "        if isinstance(found, str):\n            good[str(seq)] = seq\n            continue\n",
         NAMED,
         "junk_votes",
+    ),
+    m(
+        "an allowance is the whole quorum",
+        "runtime/people.py",
+        "    if missing > len(spare):",
+        "    if False:",
+        "tests/attack/test_red_standing.py",
+        "no_quorum_of_two",
     ),
     m(
         "one person votes twice",
@@ -164,9 +173,8 @@ MUTANTS = (
         RUN,
         "replace(run, cursor=max(run.cursor, mail.cursor), keys=",
         "replace(run, keys=",
-        NAMED,
-        "one_message",
-        25,
+        "tests/core/test_consumed.py",
+        "behind_the_cursor",
     ),
     m(
         "a second resume kills a live owner",
@@ -194,10 +202,26 @@ MUTANTS = (
         "swapped_payload",
     ),
     m(
+        "two drive one run",
+        DRIVE,
+        "    await deputy\n",
+        "",
+        "tests/crash/test_deputy.py",
+        "append_of_the_deputy",
+    ),
+    m(
+        "seals are believed whatever head they follow",
+        "core/admit.py",
+        "if one.raw is not raw or record.run != run or record.seq != seq + 1 or record.prev != tip:",
+        "if one.raw is not raw or record.run != run or record.seq != seq + 1:",
+        "tests/ports/test_ledger_admit.py",
+        "seals_must_follow",
+    ),
+    m(
         "an outcome shares its append with an intent",
         DRIVE,
-        "if s.unsaved and not isinstance(given, Judgement) and",
-        "if False and",
+        "if s.unsaved and type(given) is not Rulings:",
+        "if False:",
         NAMED,
         "outcome_is_not_lost",
     ),
@@ -228,6 +252,54 @@ MUTANTS = (
     m("a limit is read and not reserved", JUDGE, "        reserves.append(Reserve(account=id, amount=amount))\n", "", NAMED, "racing"),
     m("a ballot of another expiry counts", MAIL, "ballot.expires != action.request.expires", "False", NAMED, "shown_yesterday"),
     m("the action of a ballot is not compared", MAIL, "if ballot.action != action.request.digest or", "if", NAMED, "shown_yesterday"),
+    m(
+        "what a child used is used again",
+        RUN,
+        "if fact.spends and run.actions[fact.action].child:",
+        "if fact.spends and not run.actions[fact.action].child:",
+        BUDGETS,
+        "gone_for_its_parent",
+    ),
+    m(
+        "a handoff reserves nothing",
+        JUDGE,
+        "reserves=reserves + below, used=",
+        "reserves=reserves, used=",
+        BUDGETS,
+        "side_by_side",
+    ),
+    m(
+        "a run is sealed while an account has not heard of it",
+        SESSION,
+        "if sealed and attempt == tries - 1 and not self._unseal():",
+        "if sealed and attempt == tries and not self._unseal():",
+        BUDGETS,
+        "died_with_its_process",
+    ),
+    m(
+        "what is owed dies with its process",
+        RECOVER,
+        "s.owed = await owed.missing(s, s.moved) if s.moved else []",
+        "s.owed = []",
+        BUDGETS,
+        "died_with_its_process",
+    ),
+    m(
+        "a child that may use more than was reserved is adopted",
+        "runtime/handoff.py",
+        "named and same and granted and within and",
+        "named and same and granted and",
+        BUDGETS,
+        "opened_with_more",
+    ),
+    m(
+        "a parent that waits for its child says that it runs",
+        DRIVE,
+        "        if s.parked:\n            await s.say_waiting()",
+        "        if not s.parked:\n            await s.say_waiting()",
+        BUDGETS,
+        "claimed_in_vain",
+    ),
 )
 
 

@@ -41,6 +41,8 @@ RULES: Any = [
 POLICY = {
     "engine/0": "e" * 64, "policy/policies.cedar": "permit (principal, action, resource);", "policy/rules.json": canon(RULES).decode(),
 }  # fmt: skip
+ENOUGH = POLICY | {"policy/rules.json": POLICY["policy/rules.json"].replace('"over":', '"standing":"enough","over":')}
+ENOUGH_DIGEST = policy_digest(ENOUGH)  # the same rules, to which one allowance is enough
 replace_struct = msgspec.structs.replace
 START = 1_795_000_000_000_000
 HOUR = 3_600_000_000
@@ -178,6 +180,7 @@ class Story:
     votes: list[int] = field(default_factory=list)
 
     policy: str = policy_digest(POLICY)
+    price: r.Price | None = None
 
     def tell(self) -> Story:
         self.opened()
@@ -211,6 +214,8 @@ class Story:
             input="Pay 50,000.00 USD to Acme Suppliers",
         )
         self.deltas.append(Balance("register").plus(RUN, 0)[1])
+        if self.price is not None:
+            c.add(r.ModelPriced(price=self.price))
         c.add(r.TurnStarted(clock=clock(3)), 1)
         c.add(r.ContextCompiled(items=1, tokens=20, window=1000), 1, manifest=[["input", 0]])
         c.add(r.ModelCalled(attempt=1, model="scripted", reserves=100), 1)

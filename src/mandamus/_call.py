@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mandamus import _legal
+from mandamus._author import Author
 from mandamus.core.records import FACTS, decode
 from mandamus.errors import Misuse, ProofError
 from mandamus.tool import milliseconds
@@ -96,7 +97,8 @@ async def checkpoint(env: Env, checkpoint_id: str, agent: str) -> tuple[str, Run
     return run, first[0].fact
 
 
-def identity(loaded: Loaded, env: Env, spec: AgentSpec, policy: str) -> tuple[str, tuple[Reason, ...]]:
+def identity(loaded: Loaded, env: Env, spec: AgentSpec, policy: str) -> tuple[Author, tuple[Reason, ...]]:
+    """Who signed agent.yaml, and what of it is not true of what was loaded."""
     from mandamus.core.duties import refusal
     from mandamus.manifest import check_manifest, drift
 
@@ -104,7 +106,7 @@ def identity(loaded: Loaded, env: Env, spec: AgentSpec, policy: str) -> tuple[st
     try:
         return check_manifest(loaded, env.trust()), drifted
     except ProofError as error:
-        return "", (
+        return Author(), (
             *drifted,
             refusal("manifest_unsigned", f"{error.diagnosis.where}: {error.diagnosis.what}", error.diagnosis.fix or "sign it again"),
         )

@@ -13,14 +13,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, get_args
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from mandamus import _call, _legal
 from mandamus._arguments import checked
+from mandamus._author import Author
+from mandamus._budget import Budget, Price, priced
 from mandamus.core.data import AnnexIII, Basis, Retention
 from mandamus.core.definition import AgentSpec
 from mandamus.core.money import Money
-from mandamus.core.records import AnyRecord, BudgetLimits, decode
+from mandamus.core.records import AnyRecord, decode
 from mandamus.errors import Misuse, RunRefused
 from mandamus.result import ActionView, Evidence, RunResult, T, WaitingFor, refused, result_of
 from mandamus.tool import Tool, milliseconds, source_digest
@@ -36,30 +38,6 @@ if TYPE_CHECKING:
 
 Point = Literal["before_turn", "input", "tool_result", "output", "after_turn"]
 POINTS = get_args(Point)
-
-
-class Budget(Struct, frozen=True, kw_only=True):
-    """Limits of one run. `money` bounds nothing yet that policy does not: give limits there. `wall` such as "10m"."""
-
-    turns: int = 20
-    tokens: int | None = None
-    calls: int | None = None
-    retries: int = 5
-    denials: int = 3
-    wall: str | None = None
-
-    def limits(self) -> BudgetLimits:
-        for name, least in (("turns", 1), ("tokens", 1), ("calls", 0), ("retries", 0), ("denials", 1)):
-            value = getattr(self, name)
-            if value is None and name in ("tokens", "calls"):
-                continue
-            if type(value) is not int or value < least:
-                raise Misuse(f"budget: {name}", code="MDM-0216", expected=f"a whole number, {least} or more", found=repr(value)[:40])
-        return BudgetLimits(
-            calls=UNSET if self.calls is None else self.calls, denials=self.denials, retries=self.retries,
-            tokens=UNSET if self.tokens is None else self.tokens, turns=self.turns,
-            wall_ms=UNSET if self.wall is None else milliseconds(self.wall, "budget: wall"),
-        )  # fmt: skip
 
 
 class Plugin(Struct, frozen=True, kw_only=True):
@@ -122,6 +100,7 @@ class Agent(Generic[T]):
         guardrails: Sequence[Guard] = (),
         plugins: Sequence[Plugin] = (),
         budget: Budget | None = None,
+        price: Price | None = None,
         deps: str = "",
         roles: Sequence[str] = (),
         retentions: Sequence[Retention] = (),
@@ -150,6 +129,7 @@ class Agent(Generic[T]):
         )
         self.policies = _legal.policies((*_legal.policies(policies), *(x for p in plugins for x in p.policies)))
         self.children = {a.spec.name: a for a in handoffs}
+        limits = _budget(budget).limits()
         self.model, self.output, self.deps, self.manifest = _legal.model(model), output, _legal.factory(deps), manifest
         self.default = _legal.word("default", default, ("deny", "allow"))
         self.max_output, self.timeout_ms = _legal.whole("max_output", max_output), milliseconds(timeout, "agent: timeout")
@@ -165,7 +145,8 @@ class Agent(Generic[T]):
             instructions=instructions,
             tools=tuple(t.spec for t in every),
             output_schema=_legal.output(output),
-            budget=_budget(budget).limits(),
+            budget=limits,
+            price=priced(limits, price, self.children.values()),
             guardrails=tuple((g.point, g.name, g.source) for g in self.guards),
             plugins=tuple((p.name, p.version, p.digest()) for p in plugins),
             roles=_legal.some("roles", roles, str, 'roles=["treasury"]'),
@@ -215,7 +196,14 @@ class Agent(Generic[T]):
         except Misuse as error:
             raise _at(error, loaded) from None
         object.__setattr__(agent, "_loaded", loaded)
+        # As it is written: where the file lies is no part of what the agent is.
+        object.__setattr__(agent, "spec", msgspec.structs.replace(agent.spec, model=loaded.manifest.model))
         return agent
+
+    @property
+    def loaded(self) -> Loaded | None:
+        """The agent.yaml that it was read from; None for an agent in code."""
+        return self._loaded
 
     async def bindings(self) -> dict[str, Any]:
         """What to write into agent.yaml so that it names exactly these tools, instructions and policies."""
@@ -320,7 +308,9 @@ class Agent(Generic[T]):
             return await replay(env, self._bound or await wiring.bind(self), run_id)
 
     def _like(self, model: Any, policies: Sequence[Any] | None) -> Agent[T]:
-        """This agent with another model or other policies."""
+        """This agent with another model or other policies; without either it is the same, and agent.yaml still describes it."""
+        if model is None and policies is None:
+            return self
         other: Agent[T] = object.__new__(type(self))
         other.__dict__.update(self.__dict__, _bound=None, _loaded=None, manifest="")  # no longer what agent.yaml describes
         if model is not None:
@@ -342,43 +332,53 @@ class Agent(Generic[T]):
                     yield record
 
     def subscribe(self, fn: Callable[[AnyRecord], Any], types: Sequence[str] = ()) -> None:
-        """Call `fn` with each record after its commit, in order, in a task of its own. A subscriber that fails never touches the run."""
+        """Call `fn` with each record after its commit, in order, in a bounded task of its own; nobody waits for it, or stops when it fails.
+
+        One that is slow reads what it missed again from the ledger. What it had not heard when the run came to its end or its wait,
+        it is given five seconds for; then `agent.events(run_id, after=...)` has it.
+        """
         if not callable(fn):
             raise Misuse("subscribe takes a function of one record", code="MDM-0229", found=type(fn).__name__)
         self.subscribers.append((fn, _call.types_of(types) or None))
 
     async def _start(self, env: Env, resumes: str = "", checkpoint: str = "", opened: RunOpened | None = None) -> Bound:
-        from mandamus import wiring
+        from mandamus import _drift, wiring
         from mandamus.core import duties
         from mandamus.runtime import start
 
         bound = self._bound or await wiring.bind(self)
         self._bound = bound
         author, drifted = self._identity(env, bound)
+        since = _drift.since(self.spec, self._loaded, bound.book.digest, opened, env.home, resumes)
+        also = (*drifted, *since, *duties.changed(self.spec, opened))
+        if opened is None and bound.definition not in env.home.definitions:
+            env.home.keep_definition(bound.definition, _drift.definition(self.spec))
         try:
-            await start.may_start(env, bound, resumes, also=(*drifted, *duties.changed(self.spec, opened)), author=author)
+            await start.may_start(env, bound, resumes, also=also, author=author)
         except RunRefused as error:
             raise refused(error, env.uri, resumes, checkpoint) from None
         start.say_once(env, self, author)
         return bound
 
-    def _identity(self, env: Env, bound: Bound) -> tuple[str, tuple[Reason, ...]]:
+    def _identity(self, env: Env, bound: Bound) -> tuple[Author, tuple[Reason, ...]]:
         """(who signed agent.yaml, what of it is not true), of this agent and of those below it."""
-        author: str = ""
+        author = Author()
         drifted: tuple[Reason, ...] = ()
         if self._loaded is not None:
             author, drifted = _call.identity(self._loaded, env, self.spec, bound.book.digest)
             env.home.keep_manifest(self._loaded.digest, self._loaded.text)
         for name, child in self.children.items():
             signed, more = child._identity(env, bound.children[name])
-            author, drifted = author if signed else "", (*drifted, *more)
+            author, drifted = author if signed.name else signed, (*drifted, *more)
         return author, drifted
 
     async def _drive(self, session: Session, drive: Callable[[Session], Any], keep: bool = False) -> RunResult[T]:
-        from mandamus.runtime import recover, start
+        from mandamus.runtime import recover
+        from mandamus.runtime.bus import Bus
 
-        bus = start.Bus(self.subscribers)
-        session.subscribers.append(bus.publish)
+        bus = Bus(session.env, session.run.id, self.subscribers)
+        if self.subscribers:
+            session.subscribers.append(bus.publish)
         try:
             await drive(session)
             return await result_of(session, keep)

@@ -1,4 +1,4 @@
-"""The names of the seeds, for those who come from them. Each is another name of something here, never another behaviour.
+"""Names as the specification spells them, for those who come from it. Each is another name of something here, never another behaviour.
 
 createTool, tool, defineTool -> tool      createAgent, defineAgent -> Agent      registerRule -> rule
 resumeFromCheckpoint -> Agent.resume      verifyChain -> proof.verify_chain

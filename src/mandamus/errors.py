@@ -39,7 +39,7 @@ class Diagnosis:
 
 
 class MandamusError(Exception):
-    """The root. `diagnosis` is always there; `exit_code` is the one table of ARCHITECTURE, section 4."""
+    """The root. `diagnosis` is always there; `exit_code` is the one of docs/reference/cli.md."""
 
     exit_code = 1
 
@@ -67,7 +67,7 @@ class Refused(MandamusError):
 
 
 class RunRefused(Refused):
-    """The run may not start. `reasons` holds every reason at once, each with its code, articles and fix (COMPLIANCE, section 3).
+    """The run may not start. `reasons` holds every reason at once, each with its code, articles and fix.
 
     `result` is the RunResult of state "refused", when a run was asked for through an Agent.
     """
@@ -117,4 +117,4 @@ class ProofError(MandamusError):
 
 
 class NotDone(Exception):
-    """Raised by a tool that knows that nothing happened. The only way in which a writing tool can fail (DURABILITY, section 5)."""
+    """Raised by a tool that knows that nothing happened. The only way in which a writing tool can fail (docs/concepts/effects.md)."""

@@ -13,14 +13,16 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from mandamus.core.canonical import canon
+from mandamus._author import Author
+from mandamus._budget import Price
+from mandamus.core.canonical import accept, canon
 from mandamus.core.data import AnnexIII, Basis, Retention
 from mandamus.core.definition import AgentSpec
 from mandamus.core.digests import manifest_digest
 from mandamus.core.duties import Reason, refusal
 from mandamus.core.strict import shaped
 from mandamus.drivers import code_import, yaml_strict
-from mandamus.errors import Misuse, ProofError
+from mandamus.errors import MandamusError, Misuse, ProofError
 from mandamus.ports import Signer
 from mandamus.proof import dsse
 from mandamus.proof.keys import parse_vkey
@@ -32,7 +34,7 @@ SHAPE, FILES, SIGNING = "MDM-0760", "MDM-0762", "MDM-0763"
 
 
 class BudgetText(Struct, frozen=True, kw_only=True):
-    """Limits of one run. `wall` such as 10m."""
+    """Limits of one run. `wall` such as 10m, `cost` such as 5.00 USD."""
 
     turns: int = 20
     tokens: int | None = None
@@ -40,6 +42,7 @@ class BudgetText(Struct, frozen=True, kw_only=True):
     retries: int = 5
     denials: int = 3
     wall: str | None = None
+    cost: str | None = None
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
@@ -63,6 +66,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     handoffs: tuple[str, ...] = ()
     pins: dict[str, str] = {}
     budget: BudgetText = BudgetText()
+    price: Price | None = None
     deps: str = ""
     roles: tuple[str, ...] = ()
     retentions: tuple[Retention, ...] = ()
@@ -179,6 +183,7 @@ _PLAIN = (
     "oversight",
     "environment",
     "timezone",
+    "price",
     "window",
     "max_output",
     "timeout",
@@ -227,15 +232,6 @@ def bindings(spec: AgentSpec, policy: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def as_yaml(bound: dict[str, Any]) -> str:
-    """Bindings as lines of agent.yaml."""
-    out = []
-    for key, value in bound.items():
-        out += [f"{key}:", *(f'  {name}: "{pin}"' for name, pin in value.items())] if isinstance(value, dict) and value else []
-        out += [f'{key}: "{value}"'] if isinstance(value, str) else []
-    return "\n".join(out) + "\n"
-
-
 def drift(loaded: Loaded, spec: AgentSpec, policy: str) -> tuple[Reason, ...]:
     """One reason per binding that is not true of what was loaded, with both sides."""
     m, out = loaded.manifest, []
@@ -246,7 +242,7 @@ def drift(loaded: Loaded, spec: AgentSpec, policy: str) -> tuple[Reason, ...]:
     for field, bound, found in (
         ("instructions_sha256", m.instructions_sha256, instructions_digest(spec.instructions)),
         ("policy_digest", m.policy_digest, policy),
-        ("model", _beside(loaded, m.model), spec.model),
+        ("model", m.model, spec.model),
     ):
         if bound and bound != found:
             out.append(_differs(loaded, (field,), field, bound, found))
@@ -272,23 +268,24 @@ def sign_manifest(path: str | Path, signer: Signer) -> Path:
             code=SIGNING,
             where=str(path),
             why=why,
-            fix="write what Agent.bindings() says, then sign",
+            fix=f"mandamus manifest show {path} prints the lines: write them into it, then sign again",
         )
-    envelope = dsse.sign(PAYLOAD_TYPE, _signed(loaded), [(parse_vkey(signer.vkey).id, signer.sign)])
+    envelope = dsse.sign(PAYLOAD_TYPE, _signed(loaded, signer.vkey), [(parse_vkey(signer.vkey).id, signer.sign)])
     target = loaded.path.with_name(loaded.path.name + SIGNATURE)
     target.write_bytes(envelope)
     return target
 
 
-def check_manifest(loaded: Loaded, trust: Trust) -> str:
-    """The name of the trusted author who signed exactly this text; "" when it is unsigned or by nobody whom the trust file names.
+def check_manifest(loaded: Loaded, trust: Trust) -> Author:
+    """Who signed exactly this text; Author() when nobody did. A name stands only there for an author of the trust file.
 
     Raises ProofError when it is signed and the signature is of another text: this is not the agent that somebody approved.
     """
     if not loaded.signature:
-        return ""
+        return Author()
     envelope = dsse.read(loaded.signature)
-    if envelope.payload_type != PAYLOAD_TYPE or envelope.payload != _signed(loaded):
+    claimed = _claimed(envelope.payload)
+    if envelope.payload_type != PAYLOAD_TYPE or not claimed or envelope.payload != _signed(loaded, claimed):
         fix = f"look at what changed and sign again, or (tier dev) remove {loaded.path.name}{SIGNATURE}"
         raise ProofError(
             "agent.yaml is not the text that was signed",
@@ -297,18 +294,24 @@ def check_manifest(loaded: Loaded, trust: Trust) -> str:
             why="it is not the agent that was approved",
             fix=fix,
         )
-    keys = {key.public: name for name, key in trust.authors}
+    key = parse_vkey(claimed)
+    dsse.check(loaded.signature, PAYLOAD_TYPE, [key])  # of the key that it names; whether anybody knows that key is another question
+    return Author(next((name for name, known in trust.authors if known.public == key.public), ""), claimed)
+
+
+def _claimed(payload: bytes) -> str:
+    """The key that a signed payload names as its author's, or ""."""
     try:
-        verified = dsse.check(loaded.signature, PAYLOAD_TYPE, [key for _, key in trust.authors])
-    except ProofError as error:
-        if error.diagnosis.code == "MDM-0625":  # a key that nobody trusts: as good as unsigned
-            return ""
-        raise
-    return keys[verified.keys[0].public]
+        value = accept(payload)
+        vkey = value["author"] if isinstance(value, dict) else ""
+        parse_vkey(vkey)
+        return str(vkey)
+    except (ValueError, KeyError, TypeError, MandamusError):
+        return ""
 
 
-def _signed(loaded: Loaded) -> bytes:
-    return canon({"domain": "mandamus/manifest/v1", "manifest": loaded.digest, "name": loaded.manifest.name})
+def _signed(loaded: Loaded, vkey: str) -> bytes:
+    return canon({"author": vkey, "domain": "mandamus/manifest/v1", "manifest": loaded.digest, "name": loaded.manifest.name})
 
 
 # -- schema ------------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from msgspec import Struct
 from mandamus.core.facts import FactEnvelope, Judgement, RuleBook
 from mandamus.core.messages import ModelAnswer, Prompt, Settings
 from mandamus.core.payload import Payload
+from mandamus.core.seal import Sealed
 
 
 class Head(Struct, frozen=True):
@@ -71,7 +72,7 @@ class AccountCheck(Struct, frozen=True):
 
 @runtime_checkable
 class Ledger(Protocol):
-    """Append-only chains, their payloads, mailboxes and accounts (DURABILITY, section 2).
+    """Append-only chains, their payloads, mailboxes and accounts. What it must promise: docs/concepts/effect-protocol.md.
 
     Returned means durable and visible. `Conflict` means nothing was written. `Unavailable(outcome="unknown")` means: read the
     head, then resend the same bytes or believe. Records are never changed or deleted.
@@ -90,8 +91,10 @@ class Ledger(Protocol):
         payloads: Sequence[Payload] = (),
         also: Sequence[AccountWrite | AccountCheck] = (),
         wake: Wake | None = None,
+        seals: Sequence[Sealed] = (),
     ) -> Head:
-        """All of it or nothing. `after` None = the run must not exist.
+        """All of it or nothing. `after` None = the run must not exist. `seals`: how these very records were sealed, when the caller
+        has just done it; a driver hands them to `core.admit.admit`, or checks the bytes in full without them.
 
         Raises Conflict(on="run" | "account"), Unavailable, ProofError, Misuse.
         """
@@ -103,8 +106,8 @@ class Ledger(Protocol):
 
     async def payload(self, run: str, seq: int, part: str) -> Payload | None: ...
 
-    def payloads(self, run: str, after: int = -1) -> AsyncIterator[Payload]:
-        """All payloads of a run behind `after`, in order of (seq, part)."""
+    def payloads(self, run: str, after: int = -1, parts: Sequence[str] = ()) -> AsyncIterator[Payload]:
+        """The payloads of a run behind `after`, in order of (seq, part); with `parts`, those of these names only."""
         ...
 
     async def account(self, id: str) -> Account | None: ...

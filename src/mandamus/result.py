@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
+from mandamus.core.money import Money
 from mandamus.errors import Misuse, RunRefused
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class RunResult(Struct, Generic[T], frozen=True):
     actions: tuple[ActionView, ...]
     thread: str
     cause: str = ""
+    cost: Money | None = None  # of its models, where the agent has a price; children answer for theirs
 
 
 async def result_of(s: Session, keep: bool = False) -> RunResult[Any]:
@@ -131,6 +133,7 @@ async def result_of(s: Session, keep: bool = False) -> RunResult[Any]:
         _actions(s),
         run.id,
         run.cause or run.code,
+        None if run.price is UNSET else Money(str(run.spent.cost or 0), run.price.currency, 6),
     )
 
 
@@ -151,7 +154,8 @@ def _asked(run: str, a: Action) -> WaitingFor:
 def _actions(s: Session) -> tuple[ActionView, ...]:
     """Of all turns, in the order in which they were proposed."""
     every = {id: (p.seq, ActionView(id, p.tool, p.state, p.code)) for id, p in s.past.items()}
-    every |= {a.id: (a.seq, ActionView(a.id, a.tool, a.state, a.code)) for a in s.run.actions.values()}
+    below = {a.id for a in s.run.actions.values() if a.child and a.state == "started"}  # not in doubt: its own chain will answer
+    every |= {a.id: (a.seq, ActionView(a.id, a.tool, a.state, "child_waits" if a.id in below else a.code)) for a in s.run.actions.values()}
     return tuple(view for _, view in sorted(every.values(), key=lambda x: x[0]))
 
 

@@ -12,20 +12,20 @@ import re
 import typing
 from collections.abc import Awaitable, Callable
 from math import isfinite
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from mandamus._arguments import checked
 from mandamus.core.data import DataClass, SubjectRef, name_of
-from mandamus.core.definition import CONSEQUENTIAL, Effect, RetryRule, Safety, ToolSpec, pinned
+from mandamus.core.definition import CONSEQUENTIAL, EffectClass, RetryRule, Safety, ToolSpec, pinned
 from mandamus.core.money import Money
 from mandamus.core.schema import closed_schema
 from mandamus.errors import Misuse
 
 SAFETIES = typing.get_args(Safety)
-EFFECTS = typing.get_args(Effect)
+EFFECTS = typing.get_args(EffectClass)
 
 
 class Found(Struct, frozen=True):
@@ -44,15 +44,6 @@ class Unclear(Struct, frozen=True):
     """The other side cannot say."""
 
     reason: str = ""
-
-
-Finding = Found | Absent | Unclear
-
-
-class Reconciler(Protocol):
-    """Asks the other side about one operation of one tool. `forbid`, when there is one, makes it refuse the id from now on."""
-
-    async def find(self, operation_id: str) -> Finding: ...
 
 
 class Receipt(Struct, frozen=True):
@@ -134,7 +125,7 @@ def tool(
     *,
     safety: Safety,
     data: DataClass,
-    effect: Effect | None = None,
+    effect: EffectClass | None = None,
     name: str = "",
     description: str = "",
     retry: RetryRule | None = None,
@@ -155,7 +146,7 @@ def tool(
         label = name or str(getattr(fn, "__name__", ""))
         _callable(fn, label)
         arguments, result, takes_ctx, moneys = _signature(fn, label)
-        chosen: Effect = effect or "irreversible"
+        chosen: EffectClass = effect or "irreversible"
         _legal(label, safety, chosen, data, arguments, bool(description or fn.__doc__))
         _reconciler(label, chosen, reconcile)
         spec = ToolSpec(

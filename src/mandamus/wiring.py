@@ -2,7 +2,8 @@
 
     ledger   sqlite:///relative.db  sqlite:////absolute.db  memory:
     model    openai:gpt-4o  openai+http://127.0.0.1:8080/v1#name  anthropic:NAME  scripted:FILE.json
-Register your own: `wiring.MODELS["my"] = "my_module:from_uri"`.
+Register your own by one line: `wiring.MODELS["my"] = "my_module:from_uri"`, `wiring.LEDGERS["my"] = wiring.Store("my_module:from_uri", "my://HOST")`.
+The rule a newcomer would break: nothing outside these tables asks which scheme a URI has.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import importlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mandamus.core.canonical import canon
 from mandamus.core.digests import policy_digest
@@ -20,13 +21,32 @@ from mandamus.core.facts import RuleBook
 from mandamus.core.messages import Settings
 from mandamus.core.records import NamedKey
 from mandamus.errors import Misuse
-from mandamus.ports import Ledger, Model, PolicyEngine, Signer
+from mandamus.ports import Head, Ledger, Model, PolicyEngine, Signer
 from mandamus.proof.trust import Trust
 from mandamus.runtime import threads
 from mandamus.runtime.env import Bound, Env, SystemTime
 from mandamus.runtime.log import LogBook
 
-LEDGERS: dict[str, str] = {"sqlite": "mandamus.drivers.ledger_sqlite:SqliteLedger", "memory": "mandamus.drivers.ledger_memory:MemoryLedger"}
+
+class Store(NamedTuple):
+    """One scheme of ledgers. `driver` is called with the URI (a `file`'s: with its path) and a clock when there is one."""
+
+    driver: str  # module:name
+    form: str  # how such a URI is written, for people
+    file: bool = False  # scheme:///PATH names a file here; keys and the trust file stand beside it
+    held: str = ""  # module:name, called with (path, run): who drives it now, by a lock that dies with its process
+    lasts: bool = True  # another process finds it again; without a file its keys stand in .mandamus/
+
+
+LEDGERS: dict[str, Store] = {
+    "sqlite": Store(
+        "mandamus.drivers.ledger_sqlite:SqliteLedger.open",
+        "sqlite:///relative/file.db or sqlite:////absolute/file.db",
+        file=True,
+        held="mandamus.drivers._sqlite_own:held_by",
+    ),
+    "memory": Store("mandamus.drivers.ledger_memory:from_uri", "memory:", lasts=False),
+}
 MODELS: dict[str, str] = {
     "openai": "mandamus.drivers.model_openai:from_uri",
     "openai+http": "mandamus.drivers.model_openai:from_uri",
@@ -37,12 +57,17 @@ MODELS: dict[str, str] = {
     "scripted": "mandamus.drivers.model_scripted:from_uri",
 }
 DEFAULT_LEDGER = "sqlite:///.mandamus/run.db"
+HOME = Path(".mandamus")  # of a ledger that lasts and has no file here
 ROLES = ("log", "bundle", "administrator", "frontend")
+NAMED = ("administrator", "bundle", "log")  # the keys that chain `log` begins with
 
 
 def _load(target: str) -> Any:
     module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)
+    found: Any = importlib.import_module(module)
+    for step in name.split("."):
+        found = getattr(found, step)
+    return found
 
 
 def model(uri: str) -> tuple[Model, str]:
@@ -58,27 +83,36 @@ def ledger_uri(uri: str | None = None) -> str:
     return uri or os.environ.get("MANDAMUS_LEDGER") or DEFAULT_LEDGER
 
 
+def ledger_store(uri: str) -> Store:
+    """What the scheme of a ledger URI means. Raises Misuse for an unknown one."""
+    store = LEDGERS.get(uri.partition(":")[0])
+    if store is None or (store.file and not uri.partition(":")[2].startswith("///")):
+        forms = [store] if store else LEDGERS.values()
+        raise Misuse(f"ledger {uri!r}", code="MDM-0111", expected=" or ".join(x.form for x in forms), fix="--ledger sqlite:///FILE")
+    return store
+
+
 def ledger_file(uri: str) -> Path | None:
     """The file behind a ledger URI, or None when it has none."""
-    scheme, _, rest = uri.partition(":")
-    if scheme == "sqlite":
-        if not rest.startswith("///"):
-            raise Misuse(f"ledger {uri!r}", code="MDM-0111", expected="sqlite:///relative/file.db or sqlite:////absolute/file.db")
-        return Path(rest[3:])
-    if scheme == "memory":
-        return None
-    raise Misuse(f"ledger {uri!r}", code="MDM-0111", expected="sqlite:///file.db or memory:")
+    return Path(uri.partition(":///")[2]) if ledger_store(uri).file else None
+
+
+def driver_of(uri: str, head: Head) -> str:
+    """The living process that drives a run. What its row says may be of one that died; a lock, where there is one, knows better."""
+    path, held = ledger_file(uri), ledger_store(uri).held
+    return str(_load(held)(path, head.run)) if held and path and head.owner else head.owner
 
 
 class Home:
-    """The folder beside a ledger file: keys and the trust file. In memory for ledgers without a file."""
+    """The folder `.mandamus` of a ledger file: keys, trust file, kept texts. In memory for ledgers without a file."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self._keys: dict[str, Any] = {}
+        self.keys: dict[str, Signer] = {}  # by role, as far as they were used
         self._trust: tuple[Any, Trust] | None = None
         self.policies: dict[str, dict[str, str]] = {}
         self.manifests: dict[str, str] = {}
+        self.definitions: dict[str, bytes] = {}
         self._memory = ""
 
     def keep_policy(self, digest: str, texts: dict[str, str]) -> None:
@@ -101,6 +135,20 @@ class Home:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8", newline="")
 
+    def keep_definition(self, digest: str, raw: bytes) -> None:
+        """And what the agent was then, field by field: a run that is carried on by another one is refused with the difference."""
+        self.definitions[digest] = raw
+        if self.folder:
+            path = self.folder / "definitions" / f"{digest}.json"
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(raw)
+
+    def definition(self, digest: str) -> bytes:
+        """The definition of a digest, or b"" when it is not here. Not believed: whoever reads it computes the digest again."""
+        path = self.folder / "definitions" / f"{digest}.json" if self.folder else None
+        return self.definitions.get(digest) or (path.read_bytes() if path and path.exists() else b"")
+
     def manifest(self, digest: str) -> str:
         """The text of a digest, or "" when it is not here."""
         path = self.folder / "manifests" / f"{digest}.yaml" if self.folder and digest else None
@@ -112,10 +160,9 @@ class Home:
 
     def signer(self, role: str) -> Signer:
         """The key of one role, made at first use (tier dev)."""
-        if role not in self._keys:
-            self._keys[role] = self._ephemeral(role) if self.folder is None else self._file(self.folder / "keys" / f"{role}.pem", role)
-        signer: Signer = self._keys[role]
-        return signer
+        if role not in self.keys:
+            self.keys[role] = self._ephemeral(role) if self.folder is None else self._file(self.folder / "keys" / f"{role}.pem", role)
+        return self.keys[role]
 
     def _file(self, path: Path, role: str) -> Signer:
         from mandamus.drivers.sign_file import FileSigner
@@ -171,24 +218,29 @@ class Home:
 
 
 def _origin(public: bytes) -> str:
-    """dev: never the host's name (EVIDENCE, section 3)."""
+    """dev: never the host's name. An origin stands in every genesis and goes wherever a bundle goes."""
     return "mandamus.local/" + hashlib.sha256(public).hexdigest()[:16]
 
 
 def home_of(uri: str) -> Home:
+    """Keys, trust file and kept texts of a ledger: in a folder `.mandamus`, where no file of the user's own can be in the way."""
     path = ledger_file(uri)
-    return Home(path.parent if path else None)
+    return Home(_beside(path.parent) if path else HOME if ledger_store(uri).lasts else None)
+
+
+def _beside(folder: Path) -> Path:
+    """The ledger's own folder when it is one (or was made one by an earlier version), else `.mandamus` in it."""
+    own = folder.name == HOME.name or (folder / "keys" / "log.pem").exists()
+    return folder if own else folder / HOME.name
 
 
 def open_ledger(uri: str, clock: Callable[[], int] | None = None) -> Ledger:
     """Opens or makes the ledger. Raises Misuse, EngineFault or ProofError with the way out."""
     path = ledger_file(uri)
-    driver = _load(LEDGERS[uri.partition(":")[0]])
-    if path is None:
-        held: Ledger = driver(clock) if clock else driver()
-        return held
-    path.parent.mkdir(parents=True, exist_ok=True)
-    opened: Ledger = driver.open(path, clock) if clock else driver.open(path)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    driver = _load(ledger_store(uri).driver)
+    opened: Ledger = driver(path or uri, clock) if clock else driver(path or uri)
     return opened
 
 
@@ -206,8 +258,7 @@ async def open_env(
     env = Env(opened, clock, signer, stands.trust, origin, tenant=tenant, tier=tier, worker=worker, uri=where, warn=warn)
     env.log = LogBook(opened, clock, signer)
     env.home = stands
-    keys = [NamedKey(key=stands.signer(role).vkey, role=role) for role in ("administrator", "bundle", "log")]
-    await env.log.open(origin, keys, env.clock("UTC"))
+    await env.log.open(origin, lambda: [NamedKey(key=stands.signer(role).vkey, role=role) for role in NAMED], env.clock("UTC"))
     return env
 
 
@@ -258,12 +309,6 @@ def _book(engines: Sequence[PolicyEngine], default: Any) -> RuleBook:
         texts |= {(k if k not in texts else f"{n}/{k}"): v for k, v in engine.book.texts.items()}
         texts[f"engine/{n}"] = engine.digest()
     limits = tuple(x for e in engines for x in e.book.limits)
-    unbuilt = next((x for x in limits if x.per == "counterparty"), None)
-    if unbuilt:
-        raise Misuse(
-            f"limit {unbuilt.id!r}: per counterparty", code="MDM-0141", expected="agent or tenant",
-            why="an account named after a counterparty would put that name into the log",
-        )  # fmt: skip
     return RuleBook(
         digest=policy_digest(texts), limits=limits, chains={k: v for e in engines for k, v in e.book.chains.items()},
         on_deny="halt" if any(e.book.on_deny == "halt" for e in engines) else "feedback", texts=texts, default=default,

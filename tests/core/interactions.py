@@ -112,7 +112,7 @@ def _turn(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
     """Prepare what is due. `check=point:result` adds a guardrail, `fault=window` a prompt that does not fit."""
     effect = next((x for x in due(p.run) if isinstance(x, e.Prepare)), e.Prepare(turn=p.run.turn + 1, attempt=1))
     checks = (
-        tuple(e.Check(name="g", point=x.split(":")[0], result=x.split(":")[1], source="s") for x in [named["check"]])
+        tuple(e.GuardCheck(name="g", point=x.split(":")[0], result=x.split(":")[1], source="s") for x in [named["check"]])
         if "check" in named
         else ()
     )  # type: ignore[arg-type]
@@ -169,11 +169,11 @@ def _lost(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
 def _judge(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
     """judge 1.1 allow 1.2 escalate …; `quorum`, `chain`, `code`, `deadline` in seconds, `settle`, `halt`, `terminate`, `stale`."""
     pairs = list(zip(words[::2], words[1::2], strict=True))
-    verdicts = tuple(_verdict(p, action, verdict, named) for action, verdict in pairs)
-    return p.give(e.Judgement(seq=p.run.seq - int(named.get("stale", 0)), clock=p.clock(), verdicts=verdicts))
+    rulings = tuple(_verdict(p, action, verdict, named) for action, verdict in pairs)
+    return p.give(e.Rulings(seq=p.run.seq - int(named.get("stale", 0)), clock=p.clock(), rulings=rulings))
 
 
-def _verdict(p: Player, action: str, verdict: Any, named: dict[str, str]) -> e.Verdict:
+def _verdict(p: Player, action: str, verdict: Any, named: dict[str, str]) -> e.Ruling:
     about: Any = named.get("about", "start")
     quorum, chain = int(named.get("quorum", 1)), named.get("chain", "people")
     request = None
@@ -188,7 +188,7 @@ def _verdict(p: Player, action: str, verdict: Any, named: dict[str, str]) -> e.V
             policy="p",
             deadlines_ms=tuple(int(x) * 1000 for x in named.get("deadline", "3600").split("+")),
         )
-    return e.Verdict(
+    return e.Ruling(
         action=action,
         about=about,
         verdict=verdict,

@@ -1,4 +1,4 @@
-"""Start refusals, one row of COMPLIANCE section 3 after the other: refused with this code, and the smallest fix makes it start."""
+"""Start refusals, one duty after the other: refused with this code, and the smallest fix makes it start."""
 
 from __future__ import annotations
 

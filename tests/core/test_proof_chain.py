@@ -14,7 +14,7 @@ from mandamus.core import records as r
 from mandamus.core.canonical import accept
 from mandamus.core.run import _STEP
 from mandamus.proof import verify, verify_chain, views
-from mandamus.proof.chain import attested, backward, type_of, walk
+from mandamus.proof.chain import Walk, attested, backward, further, type_of, walk
 from mandamus.proof.life import RUN_RULES, Life
 from mandamus.proof.report import Finding, exit_code, verdict
 from tests.samples import EMPTY_ANCHOR, RUN, Chain, Story, clock, log_chain, relinked, story, trust
@@ -185,6 +185,33 @@ def test_what_is_no_record(raw: bytes) -> None:
 def test_a_walk_without_keeping_records_says_the_same() -> None:
     kept, bare = walk(RAWS), walk(RAWS, keep=False)
     assert (bare.records, bare.head, bare.count, bare.run) == ([], kept.head, kept.count, kept.run)
+
+
+@pytest.mark.parametrize("page", [1, 2, 7, 100])
+def test_page_by_page_is_the_same_walk(page: int) -> None:
+    """A reader that holds one page at a time believes what one that holds the whole chain believes, and folds it as it goes."""
+    whole, told = walk(RAWS), list[tuple[r.AnyRecord, str]]()
+    paged = Walk([], Life(len(RAWS)), run=RUN)
+    for i in range(0, len(RAWS), page):
+        further(paged, RAWS[i : i + page], each=lambda record, hash: told.append((record, hash)))
+    assert (paged.head, paged.count, paged.run, paged.fault) == (whole.head, whole.count, whole.run, None)
+    assert [record for record, _ in told] == whole.records
+    assert [hash for _, hash in told] == [r.event_hash(raw) for raw in RAWS]
+    assert paged.life.sealed
+
+
+@pytest.mark.parametrize("page", [1, 4, 100])
+@pytest.mark.parametrize("changed", [0, 3, len(RAWS) - 2])
+def test_nothing_behind_a_fault_is_handed_out(page: int, changed: int) -> None:
+    """Not on the page of the fault, and not on a later one, whose records are sound in themselves."""
+    raws = [*RAWS[:changed], RAWS[changed].replace(b'"at":"2', b'"at":"3', 1), *RAWS[changed + 1 :]]
+    told, paged = list[int](), Walk([], Life(len(raws)), run=RUN)
+    for i in range(0, len(raws), page):
+        further(paged, raws[i : i + page], each=lambda record, hash: told.append(record.seq))
+    assert paged.fault is not None
+    assert paged.fault.event == changed + 1, "its bytes are well-formed: the next one does not name them"
+    assert told == list(range(changed + 1))
+    assert paged.count == changed + 1
 
 
 def test_a_type_that_no_run_folds_may_not_stand_in_a_run() -> None:

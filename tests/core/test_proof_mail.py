@@ -28,7 +28,7 @@ ONCE = Ballot(
     scope="once",
 )
 SCOPE = Standing(
-    amount=Money("100", "USD"), count=3, pattern={"tool": "send_payment", "args": {"to": "ACME"}}, salt="5a" * 32,
+    amount=Money("100", "USD"), chain="treasury", count=3, pattern={"tool": "send_payment", "args": {"to": "ACME"}}, salt="5a" * 32,
     until=clock(99).now, window="day",
 )  # fmt: skip
 STANDING = Ballot(decision="approve", expires=clock(99).now, origin=ORIGIN, policy="p" * 64, run="log", scope=StandingScope(SCOPE))
@@ -50,7 +50,7 @@ def test_the_bytes_of_a_ballot_are_frozen() -> None:
     assert ballot.encode(STANDING) == (
         b'{"decision":"approve","domain":"mandamus/approval/v1","expires":1795005940000000,"origin":"mandamus.local/0123456789abcdef","policy":"'
         + b"p" * 64
-        + b'","run":"log","scope":{"standing":{"amount":{"amount":"100","currency":"USD","decimals":2},"count":3,'
+        + b'","run":"log","scope":{"standing":{"amount":{"amount":"100","currency":"USD","decimals":2},"chain":"treasury","count":3,'
         b'"pattern":{"args":{"to":"ACME"},"tool":"send_payment"},"salt":"' + b"5a" * 32 + b'","until":1795005940000000,"window":"day"}}}'
     )
 

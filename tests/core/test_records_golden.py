@@ -16,6 +16,8 @@ from mandamus.core import records as r
 from mandamus.core.canonical import accept, canon
 from mandamus.core.clock import Clock
 from mandamus.core.records import FACTS, BodyPart, Record, decode, encode, event_hash
+from mandamus.errors import ProofError
+from mandamus.proof.chain import walk
 from mandamus.testing._place import HERE
 
 FOLDER = Path(__file__).parent.parent / "golden" / "records"
@@ -61,6 +63,9 @@ SAMPLES: dict[str, r.Fact] = {
         r.ContextCompiled(items=3, tokens=225, window=128_000),
         r.GuardrailChecked(action="1.1", name="no-secrets", point="tool_result", result="annotate", source=HEX, usage=USAGE),
         r.ModelCalled(attempt=1, model="gpt-4o", reserves=4_269),
+        r.ModelPriced(
+            price=r.Price(cache_read=1_250_000, cache_write=3_125_000, currency="USD", input=2_500_000, output=10_000_000),
+        ),
         r.ModelReplied(attempt=1, calls=1, model="gpt-4o", stop="calls", usage=USAGE),
         r.ModelFailed(attempt=1, category="rate_limit", retry_at=1_795_000_000_500_000, status=429),
         r.ActionProposed(
@@ -217,3 +222,25 @@ def test_no_two_types_share_bytes_and_none_is_forgotten() -> None:
 def test_the_names_of_events_are_frozen_too() -> None:
     """Domain and hash: the name of one event, written down."""
     assert event_hash(frozen("TurnStarted")) == "a8ab4a078bbaab3e5d1df24bae4ec8b347b1b3142630c81f035475c44f724d18"
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_name_that_ends_like_a_known_one_is_another_name(name: str) -> None:
+    """The decoder is found by the last letters: the whole name is compared all the same, in one record and in a chain."""
+    for other in ("X" + name, "Re" + name, name[1:], name + "s"):
+        raw = frozen(name).replace(f'"type":"{name}"'.encode(), f'"type":"{other}"'.encode())
+        assert raw != frozen(name)
+        with pytest.raises(ProofError, match="not known") as refused:
+            decode(raw)
+        assert refused.value.diagnosis.code == "MDM-0602"
+        fault = walk([raw]).fault
+        assert fault is not None
+        assert fault.code == "MDM-0602"
+
+
+@pytest.mark.parametrize("end", [b'"type":"RunOpened,"v":1}', b'"type":"RunOpened"","v":1}', b'"type":RunOpened","v":1}', b'","v":1}'])
+def test_an_end_that_is_nearly_one_is_none(end: bytes) -> None:
+    raw = frozen("RunOpened")
+    with pytest.raises(ProofError) as refused:
+        decode(raw[: raw.rfind(b'"type"')] + end)
+    assert refused.value.diagnosis.code in ("MDM-0601", "MDM-0602")

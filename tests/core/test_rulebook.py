@@ -1,19 +1,22 @@
-"""Thin rules: each kind has a golden Cedar text and a truth table (POLICY, section 4)."""
+"""Thin rules: each kind has a golden Cedar text and a truth table."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import inspect as mi
 from msgspec.structs import replace
 
 from mandamus.core.clock import LocalTime
 from mandamus.core.facts import Limit
-from mandamus.core.rulebook import Source, compiled
+from mandamus.core.rulebook import ChainText, Document, Source, TierText, compiled
 from mandamus.core.rulekinds import KINDS
-from mandamus.core.strict import NoFile
+from mandamus.core.strict import NoFile, Written
+from mandamus.errors import Misuse
 from tests.core.policy_world import ADMIN, ANYTHING, ASK, CLOSE, FRIDAY, LOOK, MAIL, PAY, WIRE, WRITE, cedar, facts, judged
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "rules"
@@ -87,14 +90,18 @@ TABLE: list[tuple[dict[str, Any], list[tuple[Any, str]]]] = [
             (facts(CLOSE), "escalate"),
             (facts(minor=50_001, met=("default",)), "allow"),
             (facts(minor=50_001, met=("other",)), "escalate"),
-            (facts(minor=50_001, standing="a" * 64), "allow"),
-            (facts(WIRE, minor=50_001, standing="a" * 64), "escalate"),
+            (facts(minor=50_001, allowed=("default",)), "escalate"),
             (facts(LOOK), "allow"),
         ],
     ),
     (
-        kind("dualApproval", over="500.00 USD", standing=True),
-        [(facts(WIRE, minor=50_001, standing="a" * 64), "allow"), (facts(WIRE, minor=50_001), "escalate")],
+        kind("dualApproval", over="500.00 USD", standing="enough"),
+        [
+            (facts(minor=50_001, allowed=("default",)), "allow"),
+            (facts(minor=50_001, allowed=("other",)), "escalate"),
+            (facts(minor=50_001, met=("default",)), "allow"),
+            (facts(minor=50_001), "escalate"),
+        ],
     ),
     (kind("dualApproval"), [(facts(minor=0), "escalate"), (facts(WRITE), "allow")]),
     (
@@ -102,8 +109,7 @@ TABLE: list[tuple[dict[str, Any], list[tuple[Any, str]]]] = [
         [
             (facts(ADMIN), "escalate"),
             (facts(ADMIN, met=("r",)), "allow"),
-            (facts(ADMIN, standing="a" * 64), "escalate"),
-            (facts(WRITE, standing="a" * 64), "allow"),
+            (facts(WRITE, allowed=("r",)), "escalate"),
             (facts(LOOK), "allow"),
         ],
     ),
@@ -191,6 +197,18 @@ def test_daily_limit_counts_what_was_spent_and_names_the_account() -> None:
         assert judged(engine, facts(minor=minor, sums={"maxDailyLimit": spent})).verdict == verdict
 
 
+def test_a_limit_per_counterparty_denies_who_names_none() -> None:
+    engine = cedar(ANYTHING, {"id": "each", "maxDailyLimit": {"limit": "10.00 USD", "per": "counterparty"}})
+    assert engine.book.limits == (Limit(id="each", limit=1000, currency="USD", per="counterparty"),)
+    for to, spent, verdict, rule in [
+        ("acme", 0, "allow", "any"),
+        ("acme", 1, "deny", "each"),
+        ("", 0, "deny", "each.unnamed"),
+    ]:
+        told = judged(engine, facts(minor=1000, to=to, sums={"each": spent}))
+        assert (told.verdict, [d.id for d in told.determining]) == (verdict, [rule])
+
+
 def test_a_currency_that_no_limit_knows_does_not_slip_under_it() -> None:
     usd, eur = {"id": "usd", "maxDailyLimit": {"limit": "10.00 USD"}}, {"id": "eur", "maxDailyLimit": {"limit": "20.00 EUR"}}
     alone, both = cedar(ANYTHING, usd), cedar(ANYTHING, usd, eur)
@@ -267,3 +285,41 @@ def test_proposed_on_thursday_voted_on_friday() -> None:
     thursday = LocalTime("2026-11-19", 23, 50, "UTC", "thursday")
     assert judged(engine, facts(at=thursday)).verdict == "escalate"
     assert judged(engine, facts(at=FRIDAY, met=("default",))).verdict == "deny"
+
+
+def test_whatever_a_person_writes_knows_its_keys() -> None:
+    """What is read in one go refuses an unknown key by itself: a form inside it that did not would drop a limit in silence."""
+
+    def forms(kind: mi.Type) -> Iterator[type]:
+        if isinstance(kind, mi.StructType):
+            yield kind.cls
+        inner = [*getattr(kind, "types", ()), *(f.type for f in getattr(kind, "fields", ()))]
+        inner += [x for name in ("item_type", "key_type", "value_type") if isinstance(x := getattr(kind, name, None), mi.Type)]
+        for one in inner:
+            yield from forms(one)
+
+    found = {form for written in every_form(Written) for form in forms(mi.type_info(written))}
+    assert {Document, ChainText, TierText, *(settings for settings, _ in KINDS.values())} <= found
+    assert [form for form in found if not issubclass(form, Written) or not form.__struct_config__.forbid_unknown_fields] == []
+
+
+def every_form(base: type) -> list[type]:
+    return [form for direct in base.__subclasses__() for form in (direct, *every_form(direct))]
+
+
+def test_sound_rules_are_read_without_looking_for_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for the place of a mistake costs more than everything else that opening an agent does to its rules."""
+    searched: list[Any] = []
+    search = mi.type_info
+
+    def counted(form: Any) -> mi.Type:
+        searched.append(form)
+        return search(form)
+
+    monkeypatch.setattr(mi, "type_info", counted)
+    book = {"rules": [ANYTHING, kind("needsApproval", chain="treasury"), {**kind("maxAmount", limit="1.00 USD"), "id": "m"}]}
+    assert len(compiled([Source(book | {"chains": CHAINS}, NoFile("rules"))]).policies) == 4
+    assert searched == []
+    with pytest.raises(Misuse, match="unknown key 'quorun'"):
+        compiled([Source({"rules": [kind("needsApproval", quorun=2)]}, NoFile("rules"))])
+    assert searched != []

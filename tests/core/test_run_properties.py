@@ -209,3 +209,18 @@ def test_every_state_has_its_row() -> None:
 def test_an_empty_run_has_nothing_due() -> None:
     assert due(EMPTY) == []
     assert play("start").endswith("due: Prepare 1/1; running\n")
+
+
+@given(numbers)
+@settings(max_examples=60, deadline=None)
+def test_a_run_that_was_folded_further_stays_as_it_was(drawn: list[int]) -> None:
+    """A step changes what it made itself: whoever kept the run of an earlier event still holds that one."""
+    kept, run, blank = list[tuple[Run, str]](), EMPTY, repr(EMPTY)
+    for n, record in enumerate(walk(drawn).records):
+        before = run
+        run = evolve(run, record, f"hash {n}")
+        assert (run.seq, run.head) == (record.seq, f"hash {n}")
+        assert run is not before
+        kept.append((run, repr(run)))
+    assert all(repr(then) == written for then, written in kept)
+    assert repr(EMPTY) == blank

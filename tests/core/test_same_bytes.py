@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mandamus.core.admit import admit
 from mandamus.core.canonical import INT_MAX, accept, canon, canon_own, canon_pure, parse
 from mandamus.core.clock import Clock, local, rfc3339
-from mandamus.core.payload import SALT, commit, commit_stored
+from mandamus.core.payload import SALT
 from mandamus.core.records import ModelFailed
 from mandamus.core.rules import due, wakes
 from mandamus.core.run import EMPTY
@@ -51,11 +51,6 @@ def test_what_is_canonical_is_accepted_as_the_strict_parser_reads_it(value: Any)
 def test_what_is_not_canonical_is_refused_whichever_parser_sees_it_first(raw: bytes) -> None:
     with pytest.raises(ValueError):
         accept(raw)
-
-
-@given(st.binary(min_size=SALT, max_size=SALT), st.binary(max_size=200))
-def test_a_stored_payload_has_the_commitment_of_its_two_halves(secret: bytes, value: bytes) -> None:
-    assert commit_stored(secret + value) == commit(secret, value)
 
 
 @given(st.integers(0, INT_MAX), st.integers(-1440, 1440))

@@ -70,13 +70,13 @@ def test_ids_clocks_and_measures_inside_payloads_say_nothing() -> None:
         "action": {"attempt": 1, "tool": "pay"},
         "clock": {"hour": 9},
         "context": {"tier": "dev"},
-        "people": {"standing": "", "met": []},
+        "people": {"allowed": [], "met": []},
     }
     other = {
         "action": {"attempt": 2, "tool": "pay"},
         "clock": {"hour": 10},
         "context": {"tier": "cloud"},
-        "people": {"standing": "x", "met": []},
+        "people": {"allowed": [], "met": []},
     }
     assert meant(judged, "facts", facts) == meant(judged, "facts", other)
     assert meant(judged, "facts", facts) != meant(judged, "facts", {**facts, "action": {"attempt": 1, "tool": "wire"}})

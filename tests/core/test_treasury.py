@@ -1,4 +1,4 @@
-"""The treasury kit: the seed's scenario from balance to bundle, its refusals, and what it does when a control does not answer."""
+"""The treasury kit: the scenario from balance to bundle, its refusals, and what it does when a control does not answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mandamus.kits import treasury
 from mandamus.kits.treasury import HmacEvidenceSigner, NoopSanctionScreener, Order, Screening, TransferReceipt
 from mandamus.testing.runner import Runner
 
-USD = {"USD": Money("10000000000", "USD", 6)}  # 10,000.00 USD, in the seed's six decimals
+USD = {"USD": Money("10000000000", "USD", 6)}  # 10,000.00 USD, in six decimals
 PAY = {"to": "Acme Suppliers", "amount": {"amount": "5000000", "currency": "USD", "decimals": 2}}
 SECRET = b"a-shared-secret-of-at-least-32-bytes"
 

@@ -2,8 +2,8 @@
 
 Two runs share one store and one daily limit. At every place where something waits, the plan may strike: crash (the process is gone),
 stall (it goes on 60 seconds later, after somebody else took over), unavailable (a write whose outcome is unknown, done or not), clock
-(an hour off), mail (everything in the mailbox is sent again), authority (an administrator changes something). The invariants of
-DURABILITY section 9 are checked at the effect and at the end. Same seed, same trace.
+(an hour off), mail (everything in the mailbox is sent again), authority (an administrator changes something). The
+invariants are checked at the effect and at the end. Same seed, same trace.
 """
 
 from __future__ import annotations

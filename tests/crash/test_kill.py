@@ -1,4 +1,4 @@
-"""A real SIGKILL, a real bank in a process of its own that forgives nothing, another process that resumes (DURABILITY, section 8).
+"""A real SIGKILL, a real bank in a process of its own that forgives nothing, another process that resumes.
 
 Our bar: 1 and 1 for keyed and reconcilable; 1 and 0, both listed as unknown, where the effect can neither be keyed nor asked.
 """

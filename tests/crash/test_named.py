@@ -1,4 +1,4 @@
-"""The named dangers of DURABILITY section 9, each as one test: who may start what, and what a crash may never do."""
+"""The named dangers, each as one test: who may start what, and what a crash may never do."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mandamus.core import records as r
 from mandamus.core.payload import SALT
 from mandamus.core.records import LOG, MailRef
 from mandamus.core.seal import Content, Draft
+from mandamus.proof import mail as post
 from mandamus.runtime import drive, execute, recover
 from mandamus.testing.people import signer, stop, vote
 from mandamus.testing.power import Power, PowerCut, PowerLedger
@@ -217,9 +218,10 @@ def test_a_stop_between_judgement_and_intent_makes_the_append_fail_and_the_actio
         async def meanwhile(facts: list[r.Fact]) -> None:
             if any(isinstance(f, r.ActionStarted) for f in facts) and not told:
                 told.append(1)
-                await admin.log.append(
-                    [Draft(r.StopRequested(agent="payout-bot", clock=admin.clock("UTC"), mode="halt", principal="p-admin"), 0)], raises=True
-                )
+                key = admin.home.signer("administrator")
+                said = post.StopStatement(agent="payout-bot", mode="halt", nonce="n", origin=admin.origin, run="log")
+                message = post.stop(said, signer=key.sign, keyid=key.keyid)
+                await admin.log.stop(message, admin.clock("UTC"), admin.trust())
 
         s = await stand.run(env=await stand.worker("worker", lambda inner: Around(inner, meanwhile)))
         assert told

@@ -39,12 +39,36 @@ def test_a_chain_is_admitted_however_it_is_cut(sealed: list[Sealed], data: st.Da
     whole = admit("run-1", None, raws(sealed), bodies(sealed))
     first = admit("run-1", None, raws(sealed[:cut]), bodies(sealed[:cut]))
     rest = admit("run-1", (first.seq, first.hash, first.epoch), raws(sealed[cut:]), bodies(sealed[cut:]))
-    assert first.hashes + rest.hashes == whole.hashes == tuple(one.hash for one in sealed)
+    told = admit("run-1", (first.seq, first.hash, first.epoch), raws(sealed[cut:]), bodies(sealed[cut:]), sealed[cut:])
+    assert first.hash == sealed[cut - 1].hash
+    assert told == rest
     assert (
         (rest.seq, rest.hash, rest.epoch)
         == (whole.seq, whole.hash, whole.epoch)
         == (len(sealed) - 1, sealed[-1].hash, sealed[-1].record.epoch)
     )
+
+
+@given(chains(), st.data())
+def test_seals_must_follow_the_head_and_each_other_and_bring_every_payload(sealed: list[Sealed], data: st.DataObject) -> None:
+    at, i = (0, sealed[0].hash, sealed[0].record.epoch), data.draw(st.integers(1, len(sealed) - 1))
+    rest = sealed[1:]
+    twice, without = [*sealed[1:i], sealed[i], *sealed[i:]], sealed[1:i] + sealed[i + 1 :]
+    for wrong in (twice, without if without != rest[:-1] else twice):
+        with pytest.raises(ProofError):
+            admit("run-1", at, raws(wrong), bodies(wrong), wrong)
+    with pytest.raises(ProofError):
+        admit("run-2", at, raws(rest), bodies(rest), rest)
+    with pytest.raises(ProofError):  # the place is right, the head is another one
+        admit("run-1", (at[0], "f" * 64, at[2]), raws(rest), bodies(rest), rest)
+    with pytest.raises(ProofError):  # the same bytes, but not those that were sealed
+        admit("run-1", at, [bytes(bytearray(raw)) for raw in raws(rest)], bodies(rest), rest)
+    with pytest.raises(ValueError):
+        admit("run-1", at, raws(rest), bodies(rest), rest + rest[:1])
+    if payloads := bodies(rest):
+        for stray in (payloads[1:], [*payloads, payloads[0]]):
+            with pytest.raises(Misuse):
+                admit("run-1", at, raws(rest), stray, rest)
 
 
 @given(chains(), st.data())
@@ -71,7 +95,7 @@ def test_no_payload_can_be_changed_by_a_bit(sealed: list[Sealed], data: st.DataO
 def test_nothing_to_append_leaves_the_place() -> None:
     after: After = (3, "ab" * 32, 2)
     same = admit("run-1", after, [])
-    assert (same.seq, same.hash, same.epoch, same.hashes, same.progress) == (*after, (), False)
+    assert (same.seq, same.hash, same.epoch, same.progress) == (*after, False)
     with pytest.raises(Misuse):
         admit("run-1", None, [])
     with pytest.raises(Misuse):

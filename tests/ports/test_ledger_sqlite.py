@@ -375,7 +375,7 @@ def one_turn(chain: Chain) -> tuple[list[Sealed], list[Sealed]]:
 
 
 def test_flushes_and_bytes_of_a_turn(tmp_path: Path) -> None:
-    """Counts, not times: they hold on every machine (PERFORMANCE, G4)."""
+    """Counts, not times: they hold on every machine (bench/gates.toml)."""
 
     async def story() -> None:
         counts = Counting()

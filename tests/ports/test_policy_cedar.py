@@ -1,4 +1,4 @@
-"""Cedar, embedded: what loading refuses, what deciding promises (POLICY, section 4)."""
+"""Cedar, embedded: what loading refuses, what deciding promises."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from msgspec.structs import replace
 from mandamus.core.argtypes import argument_types, hidden
 from mandamus.core.cedartext import quoted
 from mandamus.core.definition import pinned
-from mandamus.drivers.policy_cedar import ENGINE, CedarEngine
+from mandamus.core.facts import FactEnvelope
+from mandamus.drivers.policy_cedar import ENGINE, CedarEngine, binding
+from mandamus.drivers.policy_cedar.engine import _entities
 from mandamus.drivers.yaml_strict import load
 from mandamus.errors import EngineFault, Misuse
 from tests.core.policy_world import ADMIN, ANYTHING, ASK, FRIDAY, LOOK, MAIL, PAY, TOOLS, WIRE, WRITE, cedar, facts, judged, tool
@@ -86,6 +88,11 @@ def test_only_the_facts_that_policies_read_are_sent() -> None:
     assert sent == {"amount": {"currency": "USD", "minor": 50_000}}
 
 
+def slice_of(engine: CedarEngine, question: FactEnvelope) -> list[dict[str, Any]]:
+    tool = question.action.tool
+    return _entities(question.principal, tool, engine._contracts[tool])
+
+
 ODD_READS = [
     "context has amount && context.amount.minor > 10",
     'context has amount && context["amount"]["minor"] > 10',
@@ -113,17 +120,33 @@ def test_asking_with_the_read_facts_is_asking_with_all(tmp_path: Path, condition
     whole = cedarpy.Schema.from_json_str(engine.book.texts["policy/schema.json"])
     for question in (facts(), facts(minor=1), facts(met=("a",)), facts(turn=2), facts(at=replace(FRIDAY, hour=3))):
         request = engine._request(question) | {"context": msgspec.json.encode(question).decode()}
-        full = cedarpy.is_authorized(request, text, engine._slice(question), whole)
+        full = cedarpy.is_authorized(request, text, slice_of(engine, question), whole)
         assert full.diagnostics.errors == []
         assert judged(engine, question).verdict == ("allow" if full.allowed else "deny")
 
 
 def test_check_passes_on_this_build_of_cedar(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(treasury().check())
-    silent = cedarpy.AuthzResult({"decision": "Allow", "diagnostics": {"errors": [], "reason": ["policy0"]}})
-    monkeypatch.setattr(cedarpy, "is_authorized", lambda *_: silent)
+    silent = binding.Answer("Allow", binding.Diagnostics([], ["policy0"]))
+    monkeypatch.setattr(binding, "ask", lambda *_: silent)
     with pytest.raises(EngineFault):
         asyncio.run(treasury().check())
+
+
+@pytest.mark.parametrize("told", ['{"decision":"Allow","diagnostics":{"reason":["policy0"]}}', '{"decision":"Yes"}', "[]", ""])
+def test_an_answer_of_another_form_is_an_error(monkeypatch: pytest.MonkeyPatch, told: str) -> None:
+    engine = treasury()
+    monkeypatch.setattr(binding._internal, "is_authorized_batch", lambda *_: [told])
+    assert judged(engine, facts(sums={"pay.daily": 0})).verdict == "error"
+
+
+def test_the_binding_says_what_the_wrapper_of_cedarpy_says(tmp_path: Path) -> None:
+    engine = from_text(tmp_path, PERMIT)
+    for question in (facts(), facts(minor=1), facts(turn=2)):
+        asked = engine._request(question), engine._policies, engine._slice(question), engine._schema
+        answer, wrapped = binding.ask(*asked), cedarpy.is_authorized(asked[0], PERMIT, slice_of(engine, question), asked[3])
+        assert answer.decision == wrapped.decision.value
+        assert (answer.diagnostics.reason, answer.diagnostics.errors) == (wrapped.diagnostics.reasons, wrapped.diagnostics.errors)
 
 
 def test_a_fault_of_the_binding_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +155,7 @@ def test_a_fault_of_the_binding_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     def gone(*_: Any) -> None:
         raise RuntimeError("acme")
 
-    monkeypatch.setattr(cedarpy, "is_authorized", gone)
+    monkeypatch.setattr(binding, "ask", gone)
     judgement = judged(engine, facts(sums={"pay.daily": 0}))
     assert (judgement.verdict, judgement.errors) == ("error", ("the engine failed: RuntimeError",))
 
@@ -437,3 +460,45 @@ ORACLE = cedar(
     {"id": "hours", "workingHours": {"from": "08:00", "to": "18:00"}},
     {"id": "dual", "dualApproval": {"over": "999.99 USD"}},
 )
+
+
+def test_loading_parses_once_and_types_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent's first second: rules are parsed in one go, and typed against the one schema that Cedar will be asked with."""
+    calls: list[str] = []
+
+    def counted(name: str) -> None:
+        called = getattr(cedarpy, name)
+
+        def count(*args: Any, **more: Any) -> Any:
+            calls.append(name)
+            return called(*args, **more)
+
+        monkeypatch.setattr(cedarpy, name, count)
+
+    for name in ("policies_to_json_str", "validate_policies"):
+        counted(name)
+    rules = [{"id": f"r{n}", "permit": {"tool": "pay"}} for n in range(4)]
+    assert judged(CedarEngine.load(rules, TOOLS), facts()).verdict == "allow"
+    assert sorted(calls) == ["policies_to_json_str", "validate_policies"]
+
+
+def test_a_policy_does_not_go_on_in_the_next_file(tmp_path: Path) -> None:
+    """Read together the two files are sound; alone neither is, and the first of them is named."""
+    halves = {"a.cedar": '@id("one") permit (principal, action', "b.cedar": ", resource);"}
+    for file, text in halves.items():
+        (tmp_path / file).write_text(text, "utf-8")
+    assert json.loads(cedarpy.policies_to_json_str("\n".join(halves.values())))["staticPolicies"].keys() == {"policy0"}
+    with pytest.raises(Misuse) as refused:
+        CedarEngine.load([tmp_path], TOOLS)
+    assert (refused.value.diagnosis.code, refused.value.diagnosis.where) == ("MDM-0743", f"{tmp_path / 'a.cedar'}:1:1")
+
+
+def test_each_note_keeps_the_place_of_its_own_file(tmp_path: Path) -> None:
+    (tmp_path / "a.cedar").write_text('// ; "\n' + PERMIT.replace("any", "a1") + "\n" + PERMIT.replace("any", "a2"), "utf-8")
+    (tmp_path / "b.cedar").write_text(PERMIT.replace("any", "b1").rstrip("\n"), "utf-8")
+    (tmp_path / "c.cedar").write_text(
+        "\n\n" + '@id("c1")\npermit (principal, action, resource)\nwhen { context.amount.minor > 0 };', "utf-8"
+    )
+    with pytest.raises(Misuse) as refused:  # not every tool has an amount
+        CedarEngine.load([tmp_path], TOOLS)
+    assert (refused.value.diagnosis.code, refused.value.diagnosis.where) == ("MDM-0742", f"{tmp_path / 'c.cedar'}:3:1")

@@ -1,4 +1,4 @@
-"""Rules in code: what they may answer, and what every other answer is (POLICY, section 4)."""
+"""Rules in code: what they may answer, and what every other answer is."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from mandamus.drivers.yaml_strict import SIZE_MAX, load, load_as, parse
+from mandamus.drivers.yaml_strict import SIZE_MAX, load, parse
 from mandamus.errors import Diagnosis, Misuse
 
 
@@ -115,7 +115,7 @@ def test_as_a_struct(text: str, what: str, where: str, fix: str) -> None:
 def test_a_file(tmp_path: Path) -> None:
     file = tmp_path / "agent.yaml"
     file.write_bytes(b"\xef\xbb\xbfname: a\r\ntools:\r\n  - name: x\r\n")
-    assert load_as(file, Manifest) == Manifest(name="a", tools=[Tool(name="x")])
+    assert load(file).shaped(Manifest) == Manifest(name="a", tools=[Tool(name="x")])
     assert load(file).where(("tools", 0, "name", "deeper")) == f"{file}:3:11"
     assert load(file).where(("tools", 0, "name"), key=True) == f"{file}:3:5"
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib
 import inspect
+import subprocess
+import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,3 +103,37 @@ def test_every_public_name_is_there() -> None:
         assert getattr(mandamus, name) is not None
     with pytest.raises(AttributeError, match="no_such_name"):
         mandamus.no_such_name  # noqa: B018 - the look-up is the test
+
+
+def loaded(code: str) -> set[str]:
+    """The modules that a fresh process has after `code`."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print('LOADED', *sys.modules)"], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.rpartition("LOADED")[2].split())
+
+
+def test_the_names_come_at_first_use() -> None:
+    """Neither the package nor a page of help loads what an agent needs."""
+    heavy = {"asyncio", "msgspec", "orjson", "cryptography", "mandamus.agent", "mandamus.core.records", "mandamus.tool"}
+    assert not loaded("import mandamus") & heavy
+    assert not loaded("from mandamus.cli.main import main; main(['--help'])") & heavy
+    assert {"mandamus.agent", "mandamus.tool"} <= loaded("from mandamus import Agent, tool")
+
+
+FIRST = ("import mandamus.tool", "from mandamus.tool import Tool", "import mandamus.agent", "import mandamus; mandamus.tool")
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_tool_is_the_decorator_whatever_was_imported_first(first: str) -> None:
+    """The module of that name is imported by nearly everything, and Python would put it in the decorator's place."""
+    check = "assert mandamus.tool is sys.modules['mandamus.tool'].tool; from mandamus import tool; assert callable(tool)"
+    loaded(f"{first}\nimport mandamus, sys; {check}")
+
+
+def test_every_public_name_is_there_and_no_other() -> None:
+    assert set(mandamus.__all__) == set(mandamus._LATER)
+    assert set(mandamus.__all__) <= set(dir(mandamus))
+    assert all(getattr(mandamus, name) is getattr(importlib.import_module(module), name) for name, module in mandamus._LATER.items())
+    with pytest.raises(AttributeError, match="no attribute 'agnet'"):
+        _ = mandamus.agnet

@@ -1,4 +1,4 @@
-"""The law (ARCHITECTURE, section 1), clause by clause. Each docstring is the clause; `make law` prints them with what became of them.
+"""The law (docs/concepts/law.md), clause by clause. Each docstring is the clause; `make law` prints them with what became of them.
 
 A clause that is not built yet is a strict xfail which names the missing part: the day it is built, the test says so by failing.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from mandamus import Agent, Block, Budget, Ctx, Misuse, Refused, RunRefused, guardrail, tool, wiring
+from mandamus import Agent, Block, Budget, Ctx, Misuse, NotDone, Refused, RunRefused, guardrail, tool, wiring
 from mandamus.core import records as r
 from mandamus.core.accounts import AUTHORITY
 from mandamus.core.definition import RetryRule
@@ -347,7 +347,7 @@ def test_clock_and_randomness_enter_only_as_recorded_inputs() -> None:
         logs = []
         for seed in (1, 1, 2):
             stand = await Stand.of(agent_of(pay_tool()), seed=seed)
-            stand.home._keys["log"] = KEY
+            stand.home.keys["log"] = KEY
             stand.home._trust = None
             s = await stand.run(run_id="01SAMESAMESAMESAMESAMESAME")
             logs.append([x.fact for x in await stand.records(s.run.id)])
@@ -382,6 +382,42 @@ def test_plaintext_secrets_never_reach_the_log_or_the_prompt(monkeypatch: pytest
         stored = [raw async for raw in stand.ledger.read(s.run.id)] + [p.bytes async for p in stand.ledger.payloads(s.run.id)]
         assert not any(b"hunter2" in raw for raw in stored)
         assert any(b"SecretRef(bank)" in raw for raw in stored)
+
+    told(story)
+
+
+@pytest.mark.law("8")
+def test_a_secret_that_a_tool_gives_away_is_masked_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a tool has revealed is neither its output, nor its reason, nor its note, nor another tool's argument."""
+    monkeypatch.setenv("MANDAMUS_SECRET_BANK", "hunter2-hunter2")
+    refused: list[str] = []
+
+    @tool(safety="read", effect="read", data=PLAIN)
+    async def look(ctx: Ctx, how: str) -> Any:
+        """Give the secret away in one way or another."""
+        plain = ctx.secrets["bank"].reveal()
+        try:
+            if how == "note":
+                await ctx.note("key", [plain])
+            if how == "invoke":
+                await ctx.invoke("look", {"how": f"with {plain}"})
+        except Misuse as error:
+            refused.append(str(error))
+        if how == "reason":
+            raise NotDone(f"the bank does not know {plain}")
+        return {"url": f"https://bank/?key={plain}", plain: [plain]}
+
+    async def story() -> None:
+        ways = ("output", "note", "invoke", "reason")
+        agent = agent_of(look, calls=tuple(("look", {"how": how}) for how in ways), policies=({"permit": {"safety": "read"}},))
+        stand = await Stand.of(agent)
+        s = await stand.run()
+        stored = [raw async for raw in stand.ledger.read(s.run.id)] + [p.bytes async for p in stand.ledger.payloads(s.run.id)]
+        assert not any(b"hunter2" in raw for raw in stored)
+        assert any(b'{"SecretRef(bank)":["SecretRef(bank)"],"url":"https://bank/?key=SecretRef(bank)"}' in raw for raw in stored)
+        assert any(b"the bank does not know SecretRef(bank)" in raw for raw in stored)
+        assert len(refused) == 2
+        assert not any("hunter2" in text for text in refused)
 
     told(story)
 

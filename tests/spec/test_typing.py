@@ -1,4 +1,4 @@
-"""Programs that a type checker must refuse, each line beside a twin that passes: the law of COMPLIANCE section 1, before anything runs."""
+"""Programs that a type checker must refuse, each line beside a twin that passes: the data classes, before anything runs."""
 
 from __future__ import annotations
 

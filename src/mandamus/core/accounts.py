@@ -1,4 +1,4 @@
-"""Accounts: budgets, limits, standing votes, the register and `authority` are chains of deltas (ARCHITECTURE, section 4).
+"""Accounts: budgets, limits, standing votes, the register and `authority` are chains of deltas (docs/adr/0008).
 
 A delta names the (run, seq) that caused it and carries the totals it leads to, so that the newest one is the state and the chain
 proves it. Deltas repeat what records say; a verifier recomputes them.
@@ -12,11 +12,23 @@ from mandamus.core.canonical import canon, digest
 
 AUTHORITY = "authority"
 REGISTER = "register"
+HANDED = "handoff/"
 
 
 def narrowed(run: str) -> str:
     """The account that counts how often the authority of `run` over its children was narrowed: it halted, or people stopped it."""
     return f"{AUTHORITY}/{run}"
+
+
+def handed(run: str, unit: str) -> str:
+    """The account of what `run` handed down to its children of its budget, in `unit`: calls, cost or tokens."""
+    return f"{HANDED}{run}/{unit}"
+
+
+def unit_of(run: str, account: str) -> str:
+    """The unit, when this is an account of what `run` handed down, else ""."""
+    head = f"{HANDED}{run}/"
+    return account[len(head) :] if account.startswith(head) else ""
 
 
 class Delta(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,7 +1,8 @@
-"""What every ledger driver checks before it writes: `admit(run, after, records, payloads) -> Admitted`.
+"""What every ledger driver checks before it writes: `admit(run, after, records, payloads, seals) -> Admitted`.
 
 Records must continue the chain (run, seq, prev, epoch), stay within their size, and stand beside exactly the payloads they commit
-to. Only a header of each record is read here; the closed decoding of the whole belongs to whoever believes a record.
+to. Only a header of each record is read here; the closed decoding of the whole belongs to whoever believes a record. What `seal` made
+in this process comes with its seals: then the chain is held against them, and no hash is computed a second time (ADR 0013).
 
 The rule a newcomer would break: nothing here knows the stored head. Whether `after` is still where the run stands is for the driver
 to compare inside its own transaction, and there a difference is a Conflict; here it is the caller who contradicts himself.
@@ -16,24 +17,35 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from mandamus.core.payload import INLINE_MAX, SALT, Payload, commit_stored
-from mandamus.core.records import EVENT, LOG, RECORD_BYTES_MAX, LogOpened, RunOpened, decode, genesis_prev
+from mandamus.core.payload import INLINE_MAX, SALT, Payload, commit
+from mandamus.core.records import (
+    EVENT,
+    LOG,
+    RECORD_BYTES_MAX,
+    ActionEnded,
+    LogOpened,
+    ModelReplied,
+    RunOpened,
+    RunOwned,
+    decode,
+    genesis_prev,
+)
+from mandamus.core.seal import Sealed
 from mandamus.errors import Misuse, ProofError
 
 PARTS_MAX = 32
-PROGRESS = frozenset(("ModelReplied", "ActionEnded"))  # a reply or an outcome: the run is no poison, `tries` falls to 0
+PROGRESS = frozenset((ModelReplied, ActionEnded))  # a reply or an outcome: the run is no poison, `tries` falls to 0
 After = tuple[int, str, int]  # seq, hash, epoch of the last record
 
 _run_name = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch  # a file name, a NATS token and a URL segment alike
 
 
 class Admitted(Struct, frozen=True, gc=False):
-    """Where the run stands afterwards, the hash of each record, and whether one of them was a reply or an outcome."""
+    """Where the run stands afterwards, and whether one of the records was a reply or an outcome."""
 
     seq: int
     hash: str
     epoch: int
-    hashes: tuple[str, ...]
     progress: bool
 
 
@@ -52,14 +64,18 @@ class _Header(Struct, frozen=True, gc=False):
 
 
 _header = msgspec.json.Decoder(_Header).decode
+_PROGRESS = frozenset(kind.__name__ for kind in PROGRESS)
 
 
-def admit(run: str, after: After | None, records: Sequence[bytes], payloads: Sequence[Payload] = ()) -> Admitted:
+def admit(
+    run: str, after: After | None, records: Sequence[bytes], payloads: Sequence[Payload] = (), seals: Sequence[Sealed] = ()
+) -> Admitted:
     """`after` None opens the run. Raises ProofError when bytes contradict each other, Misuse when something is missing or too large."""
     if after is None and not (records and _run_name(run)):
         raise _cannot_open(run, records)
+    if seals and after is not None:
+        return _admit_sealed(run, after, records, payloads, seals)
     seq, tip, epoch = after or (-1, "", 0)
-    hashes: list[str] = []
     wanted: dict[tuple[int, str], str] = {}
     progress, parts, sha256 = False, 0, hashlib.sha256
     for raw in records:
@@ -81,11 +97,33 @@ def admit(run: str, after: After | None, records: Sequence[bytes], payloads: Seq
             if parts > len(wanted) or len(body) > PARTS_MAX:  # two of one name
                 raise _bad_parts(run, header)
         tip = sha256(EVENT + raw).hexdigest()  # `event_hash`, without a call for each
-        hashes.append(tip)
-        progress = progress or header.type in PROGRESS
+        progress = progress or header.type in _PROGRESS
     if wanted or payloads:
         _match(run, wanted, payloads)
-    return Admitted(seq, tip, epoch, tuple(hashes), progress)
+    return Admitted(seq, tip, epoch, progress)
+
+
+def _admit_sealed(run: str, after: After, records: Sequence[bytes], payloads: Sequence[Payload], seals: Sequence[Sealed]) -> Admitted:
+    """These very bytes were sealed by the caller: what is left to check is that they follow the head and each other, and are all there."""
+    seq, tip, epoch = after
+    progress, parts, given = False, 0, len(payloads)
+    for raw, one in zip(records, seals, strict=True):
+        record, kind = one.record, type(one.record.fact)
+        if one.raw is not raw or record.run != run or record.seq != seq + 1 or record.prev != tip:
+            raise _does_not_chain(run, seq, tip, _header(raw))
+        if record.epoch != epoch + (kind is RunOwned):
+            raise _wrong_epoch(run, epoch, _header(raw))
+        seq, epoch, tip = record.seq, record.epoch, one.hash
+        for payload in one.payloads:
+            if parts >= given or payloads[parts] is not payload:
+                raise _stray(payload)
+            if len(payload.bytes) > SALT + INLINE_MAX:
+                raise _not_inline(payload)
+            parts += 1
+        progress = progress or kind in PROGRESS
+    if parts < given:
+        raise _stray(payloads[parts])
+    return Admitted(seq, tip, epoch, progress)
 
 
 def next_wake(stored: int | None, mail: int, at: int | None, cursor: int, now: int) -> int | None:
@@ -116,17 +154,12 @@ def _match(run: str, wanted: dict[tuple[int, str], str], payloads: Sequence[Payl
     for payload in payloads:
         named = wanted.pop((payload.seq, payload.part), None) if payload.run == run else None
         if named is None:
-            raise Misuse(
-                f"payload {payload.part!r} belongs to no record of this append",
-                code="MDM-0121",
-                where=_at(payload.run, payload.seq),
-                fix="send each payload once, in the append of the record that commits to it",
-            )
+            raise _stray(payload)
         stored = payload.bytes
         size = len(stored)
         if size > SALT + INLINE_MAX or payload.form != "plain":
             raise _not_inline(payload)
-        if size < SALT or commit_stored(stored) != named:
+        if size < SALT or commit(stored[:SALT], stored[SALT:]) != named:
             raise ProofError(
                 f"payload {payload.part!r} is not the one its record commits to",
                 code="MDM-0610",
@@ -198,6 +231,15 @@ def _wrong_epoch(run: str, epoch: int, header: _Header) -> ProofError:
         expected=f"epoch {epoch + owned} in {header.type}",
         found=f"epoch {header.epoch}",
         why="it says who wrote a record; a fenced owner must not pass for the present one",
+    )
+
+
+def _stray(payload: Payload) -> Misuse:
+    return Misuse(
+        f"payload {payload.part!r} belongs to no record of this append",
+        code="MDM-0121",
+        where=_at(payload.run, payload.seq),
+        fix="send each payload once, in the append of the record that commits to it",
     )
 
 

@@ -34,11 +34,11 @@ class Field(Struct, frozen=True):
     required: bool
 
 
-class Record(Struct, frozen=True):
+class RecordType(Struct, frozen=True):
     fields: dict[str, Field]
 
 
-ArgType = Scalar | Many | Record
+ArgType = Scalar | Many | RecordType
 _scalars: dict[str, Scalar] = {
     "string": Scalar("String"),
     "integer": Scalar("Long"),
@@ -49,19 +49,19 @@ _EXACT: dict[str, type] = {"String": str, "Long": int, "Boolean": bool}
 _by_python: dict[type, str] = {str: "string", int: "integer", bool: "boolean"}
 
 
-def argument_types(schema: dict[str, Any]) -> Record:
+def argument_types(schema: dict[str, Any]) -> RecordType:
     """The closed record of a tool's arguments. A schema that is no object has no arguments."""
     found, _ = _typed(schema, schema.get("$defs", {}), 0)
-    return found if isinstance(found, Record) else Record({})
+    return found if isinstance(found, RecordType) else RecordType({})
 
 
-def hidden(record: Record, prefix: str = "") -> list[str]:
+def hidden(record: RecordType, prefix: str = "") -> list[str]:
     """Paths of the arguments that no rule can see."""
     out: list[str] = []
     for name, field in record.fields.items():
         if field.type is None:
             out.append(prefix + name)
-        elif isinstance(field.type, Record):
+        elif isinstance(field.type, RecordType):
             out += hidden(field.type, f"{prefix}{name}.")
     return out
 
@@ -85,7 +85,7 @@ def _misfit_scalar(value: Any, kind: Scalar, at: str) -> str:
     return f"{at} is beyond 2^53-1" if type(value) is int and not -INT_MAX <= value <= INT_MAX else ""
 
 
-def _misfit_record(value: Any, kind: Record, at: str) -> str:
+def _misfit_record(value: Any, kind: RecordType, at: str) -> str:
     if type(value) is not dict:
         return f"{at} is not a record"
     fields = kind.fields
@@ -156,14 +156,14 @@ def _typed_object(schema: dict[str, Any], defs: dict[str, Any], depth: int) -> A
         found, null = _typed(inner, defs, depth + 1)
         # Null is absent in the facts. A name of Cedar's own escapes would be read as one, so no rule sees it.
         fields[name] = Field(None if name.startswith("__") else found, name in required and not null)
-    return Record(fields)
+    return RecordType(fields)
 
 
 def _typed_array(schema: dict[str, Any], defs: dict[str, Any], depth: int) -> ArgType | None:
     if "prefixItems" in schema or "items" not in schema:
         return None
     found, null = _typed(schema["items"], defs, depth + 1)
-    partly = isinstance(found, Record) and bool(hidden(found))
+    partly = isinstance(found, RecordType) and bool(hidden(found))
     return None if found is None or null or partly else Many(found)
 
 

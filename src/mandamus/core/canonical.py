@@ -2,7 +2,7 @@
 
 Everything that two JSON parsers could read differently is refused: NaN, integers beyond +-(2^53-1), lone surrogates, duplicate
 keys, foreign types, more than 64 nested containers. The pure path is the reference and needs nothing; orjson serves values where
-its output is proved equal (EVIDENCE, section 2, has the list of differences).
+its output is proved equal (tests/core/test_canonical.py has the differences).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def accept(raw: bytes) -> Any:
 
 
 def digest(domain: str, *parts: bytes) -> str:
-    """Hex SHA-256 over `mandamus/v1/<domain>` and a zero byte, then the parts. A domain is never shared (EVIDENCE, section 3)."""
+    """Hex SHA-256 over `mandamus/v1/<domain>` and a zero byte, then the parts. No two kinds share one (docs/concepts/record-format.md)."""
     return hashlib.sha256(b"".join((b"mandamus/v1/", domain.encode("ascii"), b"\0", *parts))).hexdigest()
 
 

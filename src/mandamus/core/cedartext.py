@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from mandamus.core.argtypes import ArgType, Many, Record, Scalar
+from mandamus.core.argtypes import ArgType, Many, RecordType, Scalar
 from mandamus.core.envelope import Contract
 from mandamus.core.facts import FactEnvelope
 
@@ -42,7 +42,7 @@ _FIXED: dict[str, Any] = {
     "action": (_record(attempt=_L, data=_S, effect=_S, kind=_S, pin=_S, repeats=_B, safety=_S, tool=_S), True),
     "clock": (_record(date=_S, hour=_L, minute=_L, tz=_S, weekday=_S), True),
     "context": ({**_record(environment=_S, tier=_S), "user": (_USER, True)}, True),
-    "people": (_record(approved=_L, met=_SS, roles=_SS, standing=_S), True),
+    "people": (_record(allowed=_SS, approved=_L, met=_SS, roles=_SS), True),
     "principal": (_record(agent=_S, annex_iii=_S, basis=_S, depth=_L, purpose=_S, roles=_SS, tenant=_S), True),
     "run": (_record(calls=_L, denials=_L, tokens=_L, turn=_L), True),
 }
@@ -60,10 +60,10 @@ def question(contract: Contract | None, limits: Sequence[str]) -> dict[str, Any]
     return fields
 
 
-def _fields(record: Record) -> dict[str, Any]:
+def _fields(record: RecordType) -> dict[str, Any]:
     """A record's visible fields; one that has hidden fields keeps the others."""
     visible = {n: f for n, f in record.fields.items() if f.type is not None}
-    return {n: (_fields(f.type) if isinstance(f.type, Record) else f.type, f.required) for n, f in visible.items()}
+    return {n: (_fields(f.type) if isinstance(f.type, RecordType) else f.type, f.required) for n, f in visible.items()}
 
 
 def cut(fields: dict[str, Any], plan: Plan) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _type(kind: Any) -> dict[str, Any]:
         return {"type": kind.of}
     if isinstance(kind, Many):
         return {"element": _type(kind.of), "type": "Set"}
-    fields = _fields(kind) if isinstance(kind, Record) else kind
+    fields = _fields(kind) if isinstance(kind, RecordType) else kind
     attributes = {name: {**_type(inner), "required": required} for name, (inner, required) in fields.items()}
     return {"additionalAttributes": False, "attributes": attributes, "type": "Record"}
 

@@ -8,7 +8,6 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-DAY = 86_400_000_000
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 

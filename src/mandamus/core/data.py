@@ -1,4 +1,4 @@
-"""Data classes as a typed union (COMPLIANCE, section 1): what a tool touches, and what must be known before it may.
+"""Data classes as a typed union: what a tool touches, and what must be known before it may.
 
 One class per data class, so that a missing field is a type error; who does not check types gets the same refusal as Misuse.
 `none("reason")` is a reasoned absence of a data subject.
@@ -114,7 +114,10 @@ class SpecialCategory(_Class, frozen=True, kw_only=True, tag="special_category")
 
 
 class Confidential(_Class, frozen=True, kw_only=True, tag="confidential"):
-    """With `allowed_lawful_bases` it says that personal data is embedded: then the rules of `Personal` apply too."""
+    """With `allowed_lawful_bases` it says that personal data is embedded: then the rules of `Personal` apply too.
+
+    `clearance` is part of the contract, and so of the pin. Nothing is withheld by it before data carries labels.
+    """
 
     retention: str
     subject: NoSubject | SubjectRef

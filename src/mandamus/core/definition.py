@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from mandamus.core.canonical import canon, digest
 from mandamus.core.data import AnnexIII, Basis, DataClass, Retention
+from mandamus.core.price import Price
 from mandamus.core.records import BudgetLimits
 
 Safety = Literal["read", "write", "network", "financial", "privileged"]
-Effect = Literal["read", "idempotent", "keyed", "reconcilable", "irreversible"]
+EffectClass = Literal["read", "idempotent", "keyed", "reconcilable", "irreversible"]
 CONSEQUENTIAL = ("financial", "privileged")
 
 
@@ -24,7 +25,7 @@ class RetryRule(Struct, frozen=True):
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):
-    """The contract of one tool. `pin` is the digest of the whole of it (POLICY, section 10).
+    """The contract of one tool. `pin` is the digest of the whole of it.
 
     `amount` and `counterparty` name the arguments that policy counts; `control` those that say where an effect goes.
     """
@@ -32,7 +33,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     name: str
     description: str
     safety: Safety
-    effect: Effect
+    effect: EffectClass
     data: DataClass
     input_schema: dict[str, Any]
     output_schema: dict[str, Any]
@@ -82,6 +83,7 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     timezone: str = "UTC"
     window: int = 128_000
     profile: Literal["none", "gdpr", "ai_act"] = "none"
+    price: Price | UnsetType = UNSET
 
     def digest(self) -> str:
         return digest("definition", canon(msgspec.to_builtins(self)))

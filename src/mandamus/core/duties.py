@@ -1,4 +1,4 @@
-"""What the law asks before a run may start (COMPLIANCE, sections 1 and 3): all reasons at once, none waived by a flag.
+"""What the law asks before a run may start: all reasons at once, none waived by a flag.
 
 `reasons(agent, …) -> tuple[Reason, ...]`; an empty tuple means that the run may open. Nothing here says "compliant". The rule a
 newcomer would break: a type checker or a constructor may have been passed by, so what they refuse is asked again here.
@@ -49,8 +49,9 @@ def reasons(
     approvers: Sequence[str],
     roles: Mapping[str, Sequence[str]],
     author: str = "",
+    stranger: str = "",
 ) -> tuple[Reason, ...]:
-    """`author` is the key that signed agent.yaml, if that signature holds and the key is trusted; "" when it is unsigned."""
+    """`author` signed agent.yaml, by a key that is trusted; `stranger` is the key that signed it, when nobody here knows that one."""
     out: list[Reason] = []
     retentions = {**BUILTIN_RETENTIONS, **{r.id: r for r in agent.retentions}}
     for tool in agent.tools:
@@ -63,7 +64,7 @@ def reasons(
         )
     out += _oversight(agent, book, approvers, roles)
     out += _controls(agent, book)
-    out += _wiring(agent, book, tier, isolation, author)
+    out += _wiring(agent, book, tier, isolation, author, stranger)
     return tuple(out)
 
 
@@ -175,15 +176,16 @@ def _controls(agent: AgentSpec, book: RuleBook) -> list[Reason]:
 
 
 # -- wiring ------------------------------------------------------------------------------------------------------------------
-def _wiring(agent: AgentSpec, book: RuleBook, tier: str, isolation: str, author: str) -> list[Reason]:
+def _wiring(agent: AgentSpec, book: RuleBook, tier: str, isolation: str, author: str, stranger: str) -> list[Reason]:
     out: list[Reason] = []
     if tier != "dev":
         if isolation == "in_process":
             what = f"tier {tier!r} needs a sandbox and tools run in process here"
             out.append(_reason("isolation_missing", "", what, "tier dev, until the machine has the sandbox"))
         if not author:
-            what = f"tier {tier!r} needs an agent.yaml that a trusted author has signed"
-            out.append(_reason("manifest_unsigned", "", what, "sign agent.yaml, and trust its author: author NAME VKEY in the trust file"))
+            who = f"; {stranger} has, whom the trust file does not know" if stranger else ""
+            fix = "sign agent.yaml, and trust its author: mandamus key trust --add 'author NAME VKEY'"
+            out.append(_reason("manifest_unsigned", "", f"tier {tier!r} needs an agent.yaml that a trusted author has signed{who}", fix))
         if book.default == "allow":
             out.append(_reason("dev_default", "", f"default: allow in tier {tier!r}", "default: deny"))
     elif book.default == "allow" and any(t.safety in CONSEQUENTIAL for t in agent.tools):

@@ -62,7 +62,7 @@ class Seal(Effect, frozen=True, kw_only=True):
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------------------
-class Check(Struct, frozen=True, kw_only=True):
+class GuardCheck(Struct, frozen=True, kw_only=True):
     """What one guardrail found. `source` is the digest of its code; `finding` is payload."""
 
     name: str
@@ -85,7 +85,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     tokens: int = 0
     window: int = 0
     manifest: Any = None
-    checks: tuple[Check, ...] = ()
+    checks: tuple[GuardCheck, ...] = ()
     fault: str = ""
 
 
@@ -118,11 +118,11 @@ class Reply(Struct, frozen=True, kw_only=True):
     proposals: tuple[Proposal, ...] = ()
     output: Any = None
     bad: str = ""
-    checks: tuple[Check, ...] = ()
+    checks: tuple[GuardCheck, ...] = ()
 
 
 class ModelLost(Struct, frozen=True, kw_only=True):
-    """A model call without a usable reply (`ModelFault` in ARCHITECTURE). `retry_at`: when to ask again, if it may be."""
+    """A model call without a usable reply. `retry_at`: when to ask again, if it may be."""
 
     turn: int
     attempt: int
@@ -145,7 +145,7 @@ class Request(Struct, frozen=True, kw_only=True):
     policy: str
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class Ruling(Struct, frozen=True, kw_only=True):
     """The judgement of one action, all layers combined, with everything that its intent needs if it is an ALLOW."""
 
     action: str
@@ -173,16 +173,28 @@ class Verdict(Struct, frozen=True, kw_only=True):
     request: Request | None = None
 
 
-class Judgement(Struct, frozen=True, kw_only=True):
-    """Verdicts of a batch, drawn from the run as it stood at `seq`. If the run moved since, they are void.
+class NextTier(Struct, frozen=True, kw_only=True):
+    """`carries`: the votes already cast, by people who may vote in this tier too."""
 
-    `read`: the accounts that facts were read from, as they stood then. An intent is appended only onto these versions.
+    action: str
+    tier: int
+    quorum: int
+    until: int
+    carries: tuple[int, ...] = ()
+
+
+class Rulings(Struct, frozen=True, kw_only=True):
+    """The rulings of a batch, drawn from the run as it stood at `seq`. If the run moved since, they are void.
+
+    `read`: the accounts that facts were read from, as they stood then. An intent is appended only onto these versions. `tiers`: what
+    the clock of this judgement ended elsewhere.
     """
 
     seq: int
     clock: Clock
-    verdicts: tuple[Verdict, ...]
+    rulings: tuple[Ruling, ...]
     read: tuple[Balance, ...] = ()
+    tiers: tuple[NextTier, ...] = ()
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -200,7 +212,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     spends: tuple[Reserve, ...] | None = None
     retry_at: int | None = None
     data: str = "business"
-    checks: tuple[Check, ...] = ()
+    checks: tuple[GuardCheck, ...] = ()
 
 
 class Steps(Struct, frozen=True, kw_only=True):
@@ -255,16 +267,6 @@ class Time(Struct, frozen=True, kw_only=True):
     tiers: tuple[NextTier, ...] = ()
 
 
-class NextTier(Struct, frozen=True, kw_only=True):
-    """`carries`: the votes already cast, by people who may vote in this tier too."""
-
-    action: str
-    tier: int
-    quorum: int
-    until: int
-    carries: tuple[int, ...] = ()
-
-
 class Closing(Struct, frozen=True, kw_only=True):
     """The answer to Seal: the run may close now."""
 
@@ -273,4 +275,4 @@ class Nothing(Struct, frozen=True, kw_only=True):
     """No answer yet; no fact follows."""
 
 
-Input = Prepared | Reply | ModelLost | Judgement | Outcome | Steps | Use | Mail | Time | Closing | Nothing
+Input = Prepared | Reply | ModelLost | Rulings | Outcome | Steps | Use | Mail | Time | Closing | Nothing

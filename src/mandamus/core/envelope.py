@@ -1,4 +1,4 @@
-"""The closed check of a fact envelope, before any engine is asked (POLICY, sections 2 and 3).
+"""The closed check of a fact envelope, before any engine is asked.
 
 Exact keys, exact types, known words, no float, no integer beyond 2^53-1, nothing that has no canonical bytes. Engines skip a rule
 whose evaluation fails, so a fact that is missing or ill-typed would switch off the rule that needs it. The rule a newcomer would
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
-from mandamus.core.argtypes import Record, argument_types, misfit
+from mandamus.core.argtypes import RecordType, argument_types, misfit
 from mandamus.core.canonical import INT_MAX
 from mandamus.core.clock import WEEKDAYS, LocalTime
 from mandamus.core.data import name_of
@@ -85,7 +85,7 @@ class Contract(Struct, frozen=True):
     effect: str
     data: str
     pin: str
-    args: Record
+    args: RecordType
     amount: str  # "always", "maybe", "never"
 
     @classmethod
@@ -96,8 +96,8 @@ class Contract(Struct, frozen=True):
         return cls(spec.kind, spec.safety, spec.effect, name_of(spec.data), spec.pin, args, amount)
 
 
-class Envelope:
-    """`Envelope(tools, limits).fault(facts)` is "" or the first fault, in words that name the fact and never quote it.
+class Contracts:
+    """`Contracts(tools, limits).fault(facts)` is "" or the first fault, in words that name the fact and never quote it.
 
     Without `tools` (an engine that was told of none) arguments are only checked to be plain; without `limits`, sums likewise.
     """

@@ -1,4 +1,4 @@
-"""The fact envelope: the closed, typed question that every policy engine gets (POLICY, section 2), and what policy consists of.
+"""The fact envelope: the closed, typed question that every policy engine gets, and what policy consists of.
 
 Facts are computed, recorded and never looked up again: replay and re-evaluation read the recorded bytes.
 """
@@ -58,13 +58,14 @@ class ContextFacts(_Group, kw_only=True, frozen=True):
 class PeopleFacts(_Group, kw_only=True, frozen=True):
     """Votes that count: verified, unexpired, for this action digest, distinct principals, unconsumed elsewhere.
 
-    `met` names the chains whose quorum is reached; `standing` is the digest of the allowance that serves this action, or "".
+    `met` names the chains whose quorum is reached; `allowed`, for each standing vote that covers this call, the chain in which it is
+    one vote. Which allowances those are, the intent's reservations say.
     """
 
+    allowed: tuple[str, ...] = ()
     approved: int = 0
     met: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
-    standing: str = ""
 
 
 class RunFacts(_Group, kw_only=True, frozen=True):

@@ -16,9 +16,10 @@ from mandamus.core.canonical import INT_MAX, es6_number
 from mandamus.core.clock import Clock
 from mandamus.core.data import name_of
 from mandamus.core.definition import CONSEQUENTIAL, AgentSpec, ToolSpec
+from mandamus.core.handed import held, used
 from mandamus.core.money import Money, minor
 from mandamus.core.records import Ask, Layer
-from mandamus.core.run import Action, Run, decision_of
+from mandamus.core.run import NOTHING, Action, Run, decision_of
 
 VerdictName = Literal["allow", "escalate", "deny", "error"]
 _FORCE = {"error": 3, "deny": 2, "escalate": 1, "allow": 0}
@@ -123,13 +124,21 @@ def capability(run: Run, action: Action) -> Answer:
     return _ALLOWED["capability"]
 
 
-def limits(run: Run, action: Action, stopped: bool) -> Answer:
-    """Accounts of the run itself, and the tenant's or agent's stop. Limits of policy are sums, judged by policy."""
+def limits(run: Run, action: Action, stopped: bool, exhausted: str = "") -> Answer:
+    """Accounts of the run itself, and the tenant's or agent's stop. Limits of policy are sums, judged by policy.
+
+    `exhausted`: of what a handoff would hand down, nothing is left. What open children may still use is not free for a call by a tool.
+    """
     budget = run.genesis.budget
     if stopped:
         return Answer(layer="limits", verdict="deny", code="stopped", determining=(_rule("limits.stop"),), on_deny="halt")
-    if budget.calls is not UNSET and run.spent.calls > budget.calls:
+    if budget.calls is not UNSET and run.spent.calls + (run.spent.below or NOTHING).calls > budget.calls:
         return Answer(layer="limits", verdict="deny", code="calls_exhausted", determining=(_rule("limits.calls"),))
+    if action.parent and budget.calls is not UNSET and used(run, "calls") + held(run, "calls") > budget.calls:
+        return Answer(layer="limits", verdict="deny", code="calls_exhausted", determining=(_rule("limits.calls"),))
+    if exhausted:
+        rule = "limits." + exhausted.partition("_")[0]
+        return Answer(layer="limits", verdict="deny", code=exhausted, determining=(_rule(rule),))
     return _ALLOWED["limits"]
 
 
@@ -186,8 +195,14 @@ def amount(tool: ToolSpec, args: dict[str, Any]) -> Any:
         return UNSET
     value = args[tool.amount]
     money = Money(value["amount"], value["currency"], value.get("decimals", 2))
-    to = args.get(tool.counterparty, "") if tool.counterparty else ""
-    return f.AmountFacts(counterparty=str(to), currency=money.currency, minor=minor(money))
+    to = args.get(tool.counterparty) if tool.counterparty else None
+    return f.AmountFacts(counterparty="" if to is None else str(to), currency=money.currency, minor=minor(money))
+
+
+def counterparty(tool: ToolSpec, args: dict[str, Any]) -> str:
+    """The argument that the contract names, as text, and as `amount` says it; "" when it names none, or it was left out."""
+    to = args.get(tool.counterparty) if tool.counterparty else None
+    return "" if to is None else str(to)
 
 
 def fact_value(value: Any) -> Any:
@@ -221,7 +236,7 @@ def card(
     expires: int,
     about: str,
 ) -> dict[str, Any]:
-    """The minimal approval card `mandamus.card/1` (UX, section 7): every argument in full, the rules in words, what is signed."""
+    """The card `mandamus.card/1` (docs/concepts/ballot-format.md): every argument in full, the rules in words, what is signed."""
     return {
         "about": about,
         "action": action_digest,

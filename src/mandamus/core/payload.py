@@ -1,4 +1,4 @@
-"""Payloads and their salted commitments (EVIDENCE, section 7).
+"""Payloads and their salted commitments (docs/concepts/record-format.md).
 
 A payload is 32 random bytes S and the JCS bytes of a value. `commit` names it in a record: it cannot be guessed without S, so
 forgetting S forgets the value, while every proof holds.
@@ -37,17 +37,17 @@ def commit(secret: bytes, value: bytes) -> str:
     """Hex commitment of canonical `value` bytes under S = `secret` (32 bytes). Raises ValueError on another length."""
     if len(secret) != SALT:
         raise ValueError("S is 32 bytes")
-    return commit_stored(secret + value)
+    return commit_whole(secret, value)
 
 
-def commit_stored(stored: bytes) -> str:
-    """The same of a payload as it is stored, S and value in one: for callers who have seen that S is all there."""
-    salt = _sha256(_salt_domain + stored[:SALT] + _WHOLE).digest()[:16]
-    return _sha256(_payload_domain + salt + stored[SALT:]).hexdigest()
+def commit_whole(secret: bytes, value: bytes) -> str:
+    """The same, for callers who have seen that S is all there."""
+    salt = _sha256(_salt_domain + secret + _WHOLE).digest()[:16]
+    return _sha256(_payload_domain + salt + value).hexdigest()
 
 
 def card_digest(secret: bytes, card: dict[str, Any]) -> str:
-    """Digest of an approval card, salted by the S of the arguments' payload; `votes` stay outside (UX, section 7)."""
+    """Digest of an approval card, salted by the S of the arguments' payload; `votes` stay outside (docs/concepts/ballot-format.md)."""
     salt = hashlib.sha256(_salt_domain + secret + _CARD).digest()[:16]
     return digest("card", salt, canon({k: v for k, v in card.items() if k != "votes"}))
 

@@ -1,4 +1,4 @@
-"""Facts and records: what can be written into a ledger, and the exact bytes of it (EVIDENCE, section 3).
+"""Facts and records: what can be written into a ledger, and the exact bytes of it (docs/concepts/record-format.md).
 
 A *fact* is a closed Struct, one per type, past tense. A *record* is a fact in its envelope; its canonical bytes are stored,
 hashed as stored, and believed on read only if they re-encode to themselves. Fields stand in sorted order, which makes typed
@@ -8,7 +8,6 @@ The rule a newcomer would break: a fact never holds text written by a model, a t
 one. Such text is payload, named by its salted commitment in `body`. A type, once released, never changes: add a new one.
 """
 
-import functools
 import hashlib
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_type_hints
@@ -18,6 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from mandamus.core.canonical import INT_MAX, canon, digest
 from mandamus.core.clock import Clock
+from mandamus.core.price import Price
 from mandamus.errors import ProofError
 
 Int = Annotated[int, msgspec.Meta(ge=-INT_MAX, le=INT_MAX)]  # beyond it two JSON readers differ; the decoder refuses it
@@ -193,7 +193,7 @@ class RunOwned(Fact, frozen=True, kw_only=True):
 
 
 class StopRequested(Fact, frozen=True, kw_only=True):
-    """By mail to one run, body `statement` (the signed envelope); on chain `log` for an agent or a tenant."""
+    """By mail to one run, or on chain `log` for an agent or a tenant. body: `statement`, the envelope of whoever stops."""
 
     agent: str | UnsetType = UNSET
     clock: Clock
@@ -257,6 +257,12 @@ class ModelCalled(Fact, frozen=True, kw_only=True):
     attempt: Int
     model: str
     reserves: Int
+
+
+class ModelPriced(Fact, frozen=True, kw_only=True):
+    """What the run's model costs, as its user says. Stands right behind the genesis, or nowhere: the run has no price then."""
+
+    price: Price
 
 
 class ModelReplied(Fact, frozen=True, kw_only=True):
@@ -413,7 +419,7 @@ class MessageReceived(Fact, frozen=True, kw_only=True):
 
 
 class MessageRefused(Fact, frozen=True, kw_only=True):
-    """An incident when the reason is `forged`. body: `message`, as it came."""
+    """An incident when the reason is `forged`. body: `message`, as it came; of a flood of junk, how many there were and why."""
 
     mail: MailRef
     reason: Literal[
@@ -472,7 +478,7 @@ FACTS: dict[str, type[Fact]] = {
     t.__name__: t
     for t in (
         RunOpened, RunOwned, StopRequested, RunHalted, RunEnded, RunSealed,
-        TurnStarted, ContextCompiled, GuardrailChecked, ModelCalled, ModelReplied, ModelFailed,
+        TurnStarted, ContextCompiled, GuardrailChecked, ModelCalled, ModelPriced, ModelReplied, ModelFailed,
         ActionProposed, ActionJudged, ActionStarted, CapabilityChecked, ActionDoubted, ActionEnded,
         ApprovalRequested, Voted, VoteWithdrawn, MessageReceived, MessageRefused, TimePassed,
         LogOpened, RunRefused, PolicyChanged, KeyChanged,
@@ -484,7 +490,7 @@ F = TypeVar("F", bound=Fact, covariant=True)
 
 # -- the envelope ------------------------------------------------------------------------------------------------------------
 class Record(Struct, Generic[F], frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """One leaf. `prev` is the hash of seq-1, for genesis that of EVIDENCE section 3; `at` is a claim, ignored by replay."""
+    """One leaf. `prev` is the hash of seq-1, for genesis `genesis_prev`; `at` is a claim, ignored by replay."""
 
     actor: Actor | UnsetType = UNSET
     at: str
@@ -505,17 +511,27 @@ Record.__annotations__.update(get_type_hints(Record, include_extras=True))
 AnyRecord = Record[Fact]
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 EVENT = b"mandamus/v1/event\0"
-_TAIL = b',"v":1}'
+_TAIL = b'","v":1}'
+NEWEST = "again with the newest mandamus; if this is the newest, somebody changed the record: keep the file as evidence"
 
 
-@functools.cache
-def _decoder(name: bytes) -> Callable[[bytes], Record[Any]]:
-    fact = FACTS.get(name.decode("ascii", "replace"))
-    if fact is None:
-        raise ProofError(
-            f"record type {name.decode('ascii', 'replace')[:40]!r} is not known", code="MDM-0602", fix="verify with a newer mandamus"
-        )
-    return msgspec.json.Decoder(Record[fact]).decode  # type: ignore[valid-type]
+class _Readers(dict[bytes, tuple[str, Callable[[bytes], Record[Any]]]]):
+    """The name and the typed decoder of a record by its last 20 bytes, made when first met.
+
+    Twelve letters tell all types apart, but a name may be longer: whoever reads compares the whole of it.
+    """
+
+    def __missing__(self, end: bytes) -> tuple[str, Callable[[bytes], Record[Any]]]:
+        name = _NAMES[end]
+        fact = FACTS[name]
+        self[end] = made = name, msgspec.json.Decoder(Record[fact]).decode  # type: ignore[valid-type]
+        return made
+
+
+END = 20
+_NAMES = {(b'"type":"' + name.encode() + _TAIL)[-END:]: name for name in FACTS}
+assert len(_NAMES) == len(FACTS), "two types of fact end alike: END must be longer"
+READERS = _Readers()
 
 
 def decode(raw: bytes) -> AnyRecord:
@@ -523,27 +539,40 @@ def decode(raw: bytes) -> AnyRecord:
 
     `type` and `v` close every canonical record, so the decoder is chosen by the tail; re-encoding makes the choice safe.
     """
+    try:
+        name, read = READERS[raw[-END:]]
+        record = read(raw)
+    except (KeyError, msgspec.DecodeError, UnicodeError):
+        raise _unreadable(raw) from None
+    if encode(record) != raw or record.type != name or not raw.isascii():
+        raise _unreadable(raw)
+    return record
+
+
+def _unreadable(raw: bytes) -> ProofError:
+    """Why these bytes are no record."""
     start = raw.rfind(b'"type":"')
     if start < 0 or not raw.endswith(_TAIL):
-        raise ProofError(_why_no_tail(raw), code="MDM-0602" if _newer(raw) else "MDM-0601")
-    name = raw[start + 8 : -len(_TAIL) - 1]
+        if _newer(raw):
+            return ProofError("record has a version newer than this verifier", code="MDM-0602", fix=NEWEST)
+        return ProofError("record does not end in its type and version", code="MDM-0601")
+    name = raw[start + 8 : -len(_TAIL)].decode("ascii", "replace")
+    if name not in FACTS:
+        return ProofError(
+            f"record type {name[:40]!r} is not known", code="MDM-0602", why="a newer mandamus wrote it, or somebody changed the record",
+            fix=NEWEST,
+        )  # fmt: skip
     try:
-        record = _decoder(name)(raw)
+        READERS[raw[-END:]][1](raw)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise ProofError(f"record does not parse: {error}", code="MDM-0601") from None
-    if encode(record) != raw or not raw.isascii():
-        raise ProofError("record is not in canonical form", code="MDM-0601", why="two readers could read it differently")
-    return record
+        return ProofError(f"record does not parse: {error}", code="MDM-0601")
+    return ProofError("record is not in canonical form", code="MDM-0601", why="two readers could read it differently")
 
 
 def _newer(raw: bytes) -> bool:
     """True for a well-formed record of a version that this code does not know yet; version 0 and below never existed."""
     tail = raw[raw.rfind(b',"v":') + 5 : -1] if raw.endswith(b"}") else b""
     return tail.isdigit() and not tail.startswith(b"0") and int(tail) > 1
-
-
-def _why_no_tail(raw: bytes) -> str:
-    return "record has a version newer than this verifier" if _newer(raw) else "record does not end in its type and version"
 
 
 def event_hash(raw: bytes) -> str:

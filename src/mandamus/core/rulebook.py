@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from mandamus.core.facts import DEFAULT_CHAIN, Chain, Limit, Tier
-from mandamus.core.rulekinds import KINDS, MONEY_SETTING, Compiled, Rule, bound, many
-from mandamus.core.strict import Below, Path, Places, did_you_mean, one_of, shaped
+from mandamus.core.rulekinds import KINDS, MONEY_SETTING, Asking, Compiled, Rule, bound, many
+from mandamus.core.strict import Below, Path, Places, Written, did_you_mean, one_of, shaped
 from mandamus.errors import Misuse
 
 _id = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}").fullmatch
@@ -47,7 +47,7 @@ class Source(Struct, frozen=True):
     places: Any
 
 
-class TierText(Struct, frozen=True, kw_only=True):
+class TierText(Written, frozen=True, kw_only=True):
     """A tier as it is written: `roles: [treasurer]` means `of: ["role:treasurer"]`; the deadline is text such as 30m."""
 
     quorum: int
@@ -58,12 +58,12 @@ class TierText(Struct, frozen=True, kw_only=True):
     sod: tuple[Literal["requester", "author"], ...] = ("requester", "author")
 
 
-class ChainText(Struct, frozen=True, kw_only=True):
+class ChainText(Written, frozen=True, kw_only=True):
     tiers: tuple[TierText, ...]
     on_reject: Literal["", "feedback", "terminate"] = ""
 
 
-class Document(Struct, frozen=True, kw_only=True):
+class Document(Written, frozen=True, kw_only=True):
     rules: tuple[dict[str, Any], ...] = ()
     chains: dict[str, ChainText] = {}
     on_deny: OnDeny | None = None
@@ -77,6 +77,7 @@ class Book(Struct, frozen=True, kw_only=True):
     chains: dict[str, Chain]
     on_deny: OnDeny
     source: tuple[Any, ...]
+    asks: tuple[Asking, ...] = ()
 
     @property
     def cedar(self) -> str:
@@ -107,6 +108,7 @@ def compiled(sources: Sequence[Source], tools: Iterable[str] | None = None) -> B
 def _book(rules: list[Rule], chains: dict[str, Chain], on_deny: OnDeny, source: tuple[Any, ...]) -> Book:
     policies: list[tuple[str, str, str]] = []
     limits: list[Limit] = []
+    asks: list[Asking] = []
     for rule in rules:
         made: Compiled = KINDS[rule.kind][1](rule)
         for chain in made.chains:
@@ -114,9 +116,10 @@ def _book(rules: list[Rule], chains: dict[str, Chain], on_deny: OnDeny, source: 
             chains[chain.id] = chain
         policies += [(rule.id, rule.places.outer.where(rule.places.root), text) for text in made.policies]
         limits += made.limits
+        asks += made.asks
     for rule in rules:
         _know_chain(rule, chains)
-    return Book(policies=tuple(policies), limits=tuple(limits), chains=chains, on_deny=on_deny, source=source)
+    return Book(policies=tuple(policies), limits=tuple(limits), chains=chains, on_deny=on_deny, source=source, asks=tuple(asks))
 
 
 # -- one rule --------------------------------------------------------------------------------------------------------------------
@@ -160,7 +163,7 @@ def _refuse_empty(params: Any, places: Places) -> None:
             raise Misuse(f"{key} is empty", code="MDM-0721", where=places.where((key,)), fix="leave the key out, or name at least one")
 
 
-class _Beside(Struct, frozen=True, kw_only=True):
+class _Beside(Written, frozen=True, kw_only=True):
     name: str = ""
     on_deny: Literal["", "feedback", "halt"] = ""
     reason: str = ""

@@ -1,4 +1,4 @@
-"""The table of thin-rule kinds: what a person may write, and the Cedar that each kind means (POLICY, section 4).
+"""The table of thin-rule kinds: what a person may write, and the Cedar that each kind means (docs/reference/rules-yaml.md).
 
 One function per kind, from its settings to policies, limits and chains. The rule a newcomer would break: what a rule cannot count
 or compare is denied (another currency, no amount, a clock of another zone), never left to slip under it.
@@ -18,17 +18,18 @@ from mandamus.core.cedartext import GROUPS, quoted, string_set
 from mandamus.core.clock import WEEKDAYS
 from mandamus.core.facts import Chain, Limit, Tier
 from mandamus.core.money import Money, minor
-from mandamus.core.strict import Path, Places, one_of
+from mandamus.core.strict import Path, Places, Written, one_of
 from mandamus.errors import Misuse
 
 SAFETY = ("read", "write", "network", "financial", "privileged")
 Some = str | tuple[str, ...]
+Standing = Literal["vote", "enough"]  # what an allowance is to a rule that asks people: one vote of its approver, or all of them
 _time = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00").fullmatch
 _day = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])").fullmatch
 
 
-class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """The settings of one kind. Keys are written as the seeds write them: maxAmount."""
+class Kind(Written, frozen=True, kw_only=True, rename="camel"):
+    """The settings of one kind. Keys are written as in docs/reference/rules-yaml.md: maxAmount."""
 
 
 class Permit(Kind, frozen=True, kw_only=True):
@@ -64,7 +65,7 @@ class DualApproval(Kind, frozen=True, kw_only=True):
     quorum: int = 2
     safety: Some = ()
     tools: Some = ()
-    standing: bool = False
+    standing: Standing = "vote"
 
 
 class NeedsApproval(Kind, frozen=True, kw_only=True):
@@ -73,7 +74,7 @@ class NeedsApproval(Kind, frozen=True, kw_only=True):
     roles: Some = ()
     safety: Some = ()
     tools: Some = ()
-    standing: bool = False
+    standing: Standing = "vote"
 
 
 class NoWritesOn(Kind, frozen=True, kw_only=True):
@@ -119,10 +120,32 @@ class Rule(Struct, frozen=True, kw_only=True):
     currencies: tuple[str, ...] = ()
 
 
+class Asking(Struct, frozen=True, kw_only=True):
+    """Whom a rule asks, about which calls. `over`: (currency, minor units) above which it asks; `enough`: one allowance answers it."""
+
+    chain: str
+    quorum: int
+    enough: bool
+    safety: tuple[str, ...]
+    tools: tuple[str, ...]
+    tenant: str
+    over: tuple[str, int] | None = None
+    currencies: tuple[str, ...] = ()
+
+    def applies(self, tool: str, safety: str, tenant: str, amount: tuple[str, int] | None) -> bool:
+        """As its Cedar says it. `amount`: (currency, minor units) of the call, or None when it moves no money."""
+        if (self.tools and tool not in self.tools) or (self.safety and safety not in self.safety) or self.tenant not in ("", tenant):
+            return False
+        if self.over is None or amount is None or amount[0] not in self.currencies:
+            return True
+        return amount[0] == self.over[0] and amount[1] > self.over[1]
+
+
 class Compiled(Struct, frozen=True, kw_only=True):
     policies: tuple[str, ...]
     limits: tuple[Limit, ...] = ()
     chains: tuple[Chain, ...] = ()
+    asks: tuple[Asking, ...] = ()
 
 
 # -- words -----------------------------------------------------------------------------------------------------------------------
@@ -220,12 +243,10 @@ def _uncounted(rule: Rule) -> str:
     )
 
 
-def _unmet(chain: str, standing: bool) -> str:
-    """True until the people have spoken. A standing vote serves irreversible and privileged tools only where the rule says so."""
-    allowance = 'context.people.standing != ""'
-    if not standing:
-        allowance = f'({allowance} && resource.effect != "irreversible" && resource.safety != "privileged")'
-    return f"!(context.people.met.contains({quoted(chain)}) || {allowance})"
+def _unmet(chain: str, standing: Standing) -> str:
+    """True until the people have spoken. An allowance is one vote among them, counted in `met`, unless the rule calls it enough."""
+    met = f"context.people.met.contains({quoted(chain)})"
+    return f"!({met} || context.people.allowed.contains({quoted(chain)}))" if standing == "enough" else f"!{met}"
 
 
 def _zone(rule: Rule) -> list[str]:
@@ -282,17 +303,24 @@ def _daily(rule: Rule) -> Compiled:
     safety = many(s.safety) or (() if tools else ("financial",))
     limit = Limit(id=rule.id, limit=minor(money), currency=money.currency, window="day", per=s.per, safety=safety, tools=tools)
     over = policy(rule, "forbid", _over(money.currency, spent), reason=f"more than {money} a day for each {s.per}")
-    return Compiled(policies=(over, _uncounted(rule)), limits=(limit,))
+    unnamed = (_unnamed(rule),) if s.per == "counterparty" else ()
+    return Compiled(policies=(over, _uncounted(rule), *unnamed), limits=(limit,))
+
+
+def _unnamed(rule: Rule) -> str:
+    nobody = 'context has amount && context.amount.counterparty == ""'
+    return policy(rule, "forbid", nobody, part="unnamed", reason="no counterparty: the limit cannot be counted")
 
 
 def _dual(rule: Rule) -> Compiled:
-    s, over, words = rule.settings, "", ""
+    s, over, words, above = rule.settings, "", "", None
     if s.over:
         money = bound(rule, "over")
+        above = money.currency, minor(money)
         words = f"more than {money}: "
         big = f"context.amount.currency == {quoted(money.currency)} && context.amount.minor > {minor(money)}"
         over = f"!(context has amount && {_known(rule)} && !({big}))"
-    return Compiled(policies=(_ask(rule, s.chain, words, over),))
+    return Compiled(policies=(_ask(rule, s.chain, words, over),), asks=(_asking(rule, s.chain, above),))
 
 
 def _needs(rule: Rule) -> Compiled:
@@ -301,7 +329,7 @@ def _needs(rule: Rule) -> Compiled:
         raise Misuse("either chain or roles", code="MDM-0721", where=rule.places.where(("roles",)), why="a chain says itself who may vote")
     made = Chain(id=rule.id, tiers=(Tier(quorum=_quorum(rule), of=tuple(f"role:{r}" for r in roles)),)) if roles else None
     chain = made.id if made else s.chain or "default"
-    return Compiled(policies=(_ask(rule, chain, ""),), chains=(made,) if made else ())
+    return Compiled(policies=(_ask(rule, chain, ""),), chains=(made,) if made else (), asks=(_asking(rule, chain),))
 
 
 def _ask(rule: Rule, chain: str, words: str, *when: str) -> str:
@@ -309,6 +337,15 @@ def _ask(rule: Rule, chain: str, words: str, *when: str) -> str:
     notes = {"verdict": "escalate", "approvals": str(_quorum(rule)), "chain": chain}
     reason = f"{words}{_quorum(rule)} approval{'s' if _quorum(rule) > 1 else ''} from {chain}"
     return policy(rule, "forbid", *when, unmet, reason=reason, **notes)
+
+
+def _asking(rule: Rule, chain: str, over: tuple[str, int] | None = None) -> Asking:
+    s, tools = rule.settings, tools_of(rule.settings)
+    safety = many(s.safety) or (("financial",) if rule.kind in _MONEY and not tools else ())
+    return Asking(
+        chain=chain, quorum=_quorum(rule), enough=s.standing == "enough", safety=safety, tools=tools, tenant=rule.tenant, over=over,
+        currencies=rule.currencies,
+    )  # fmt: skip
 
 
 def _quorum(rule: Rule) -> int:

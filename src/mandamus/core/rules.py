@@ -6,7 +6,7 @@ ALLOW, in the same list, for one append.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import UNSET
@@ -14,7 +14,9 @@ from msgspec import UNSET
 from mandamus.core import effects as e
 from mandamus.core import records as r
 from mandamus.core.canonical import canon_own
-from mandamus.core.run import ENDED, IN_DOUBT, Action, Run, ripe, state_digest
+from mandamus.core.clock import Clock
+from mandamus.core.price import at_most
+from mandamus.core.run import ENDED, IN_DOUBT, NOTHING, Action, Run, ripe, state_digest
 from mandamus.core.seal import Content, Draft
 
 RECONCILE_TRIES = 5
@@ -79,15 +81,18 @@ def _acting(run: Run) -> list[e.Effect] | None:
     return out
 
 
-def wakes(run: Run, effects: list[e.Effect] | None = None) -> tuple[int | None, str]:
-    """When somebody must look again, and what the run waits for (DURABILITY, section 2, rule 6).
+def wakes(run: Run, effects: list[e.Effect] | None = None, children: Mapping[e.Effect, int | None] = {}) -> tuple[int | None, str]:
+    """When somebody must look again, and what the run waits for (docs/concepts/effect-protocol.md, rule 6).
 
     0 = now, an instant, or None = only mail wakes it; the word stands in the head row: running halted completed failed cancelled
-    people time child. `effects`: what `due` said of this run, when the caller has asked already.
+    people time child. `effects`: what `due` said of this run, when the caller has asked already. `children`: what is due and waits for
+    a child run, and when that one wants to be looked at; whoever drives this run then drives that one.
     """
     effects = due(run) if effects is None else effects
     if run.life in ENDED:
         return (0 if effects else None), run.end
+    if children:
+        effects = [x for x in effects if x not in children]
     if run.life != "running":
         return None, run.life
     for x in effects:
@@ -96,7 +101,8 @@ def wakes(run: Run, effects: list[e.Effect] | None = None) -> tuple[int | None, 
     times = [x.not_before for x in effects]
     asked = [a.request for a in run.open_actions if a.request and not ripe(a.request)]
     times += [min(q.until, q.expires) for q in asked]
-    return (min(times) if times else None), "people" if asked else "time"
+    times += [at for at in children.values() if at is not None]
+    return (min(times) if times else None), "people" if asked else "child" if children else "time"
 
 
 # -- decide ------------------------------------------------------------------------------------------------------------------
@@ -109,7 +115,7 @@ def _draft(run: Run, fact: r.Fact, *body: Content, turn: int | None = None) -> D
     return Draft(fact, run.turn if turn is None else turn, body)
 
 
-def _checks(run: Run, checks: tuple[e.Check, ...], action: str = "", turn: int | None = None) -> list[Draft]:
+def _checks(run: Run, checks: tuple[e.GuardCheck, ...], action: str = "", turn: int | None = None) -> list[Draft]:
     return [
         _draft(
             run,
@@ -128,7 +134,7 @@ def _checks(run: Run, checks: tuple[e.Check, ...], action: str = "", turn: int |
     ]
 
 
-def _blocked(run: Run, checks: tuple[e.Check, ...], turn: int | None = None) -> list[Draft]:
+def _blocked(run: Run, checks: tuple[e.GuardCheck, ...], turn: int | None = None) -> list[Draft]:
     if not checks or not any(c.result == "block" for c in checks):
         return []
     return [_draft(run, r.RunHalted(cause="guardrail", code="hard_block"), turn=turn)]
@@ -143,33 +149,44 @@ def _prepared(run: Run, given: e.Prepared) -> list[Draft]:
         return [_draft(run, r.RunHalted(cause="budget", code=spent))]
     if given.fault:
         return [_draft(run, r.RunHalted(cause="context", code=given.fault))]
-    out: list[Draft] = []
-    if first:
-        out.append(_draft(run, r.TurnStarted(clock=given.clock), turn=given.turn))
-        if given.checks:
-            out += _checks(run, given.checks, turn=given.turn)
-            if halt := _blocked(run, given.checks, turn=given.turn):
-                return out + halt
-        compiled = r.ContextCompiled(items=given.items, tokens=given.tokens, window=given.window)
-        out.append(_draft(run, compiled, Content("manifest", given.manifest, raw=canon_own(given.manifest)), turn=given.turn))
-    out.append(_draft(run, r.ModelCalled(attempt=given.attempt, model=given.model, reserves=given.reserves), turn=given.turn))
-    return out
+    called = Draft(r.ModelCalled(attempt=given.attempt, model=given.model, reserves=given.reserves), given.turn)
+    if not first:
+        return [called]
+    out = [Draft(r.TurnStarted(clock=given.clock), given.turn)]
+    if given.checks:
+        out += _checks(run, given.checks, turn=given.turn)
+        if halt := _blocked(run, given.checks, turn=given.turn):
+            return out + halt
+    compiled = r.ContextCompiled(items=given.items, tokens=given.tokens, window=given.window)
+    manifest = Content("manifest", given.manifest, raw=canon_own(given.manifest))
+    return [*out, Draft(compiled, given.turn, (manifest,)), called]
 
 
 def over_budget(run: Run, given: e.Prepared) -> str:
     """Which limit of the run would be broken by one more model call; "" when none."""
     limits, s = run.genesis.budget, run.spent
+    below = s.below or NOTHING
     if given.attempt == 1 and run.turn >= limits.turns:
         return "turns"
     if s.retries > limits.retries:
         return "retries"
-    if limits.tokens is not UNSET and s.input + s.output + given.reserves > limits.tokens:
+    if limits.tokens is not UNSET and s.input + s.output + below.tokens + given.reserves > limits.tokens:
         return "tokens"
-    if limits.calls is not UNSET and s.calls >= limits.calls:
+    if limits.cost is not UNSET and (s.cost or 0) + below.cost + _asked_for(run, given, limits.cost) > limits.cost:
+        return "cost"
+    if limits.calls is not UNSET and s.calls + below.calls >= limits.calls:
         return "calls"
     if limits.wall_ms is not UNSET and given.clock.now - run.genesis.clock.now > limits.wall_ms * 1000:
         return "wall"
     return ""
+
+
+def _asked_for(run: Run, given: e.Prepared, limit: int) -> int:
+    """What the next model call may cost. Without a price nobody can say, and it is more than there is."""
+    if run.price is UNSET:
+        return limit + 1
+    tokens = given.tokens if given.attempt == 1 else run.compiled or 0
+    return at_most(run.price, tokens, given.reserves - tokens)
 
 
 def _reply(run: Run, given: e.Reply) -> list[Draft]:
@@ -219,26 +236,26 @@ def _lost(run: Run, given: e.ModelLost) -> list[Draft]:
 
 
 # -- judgement ---------------------------------------------------------------------------------------------------------------
-def _judgement(run: Run, given: e.Judgement) -> list[Draft]:
+def _judgement(run: Run, given: e.Rulings) -> list[Draft]:
     """Void when the run moved since it was drawn. One escalation makes the rest of the batch wait; where one ends the run, none starts."""
     if run.life != "running" or given.seq != run.seq:
         return []
     out: list[Draft] = []
     if run.clock is None or given.clock.now > run.clock.now:
-        out.append(_draft(run, r.TimePassed(clock=given.clock, source="worker")))
+        out += _passed(run, given.clock, "worker", given.tiers)
     waits = _waits(run, given)
     last = _last(run, given, waits)
-    for n, v in enumerate(given.verdicts):
+    for n, v in enumerate(given.rulings):
         out += _verdict(run, run.actions[v.action], v, waits, given.clock.now, held=last is not None or run.stage == "stopping")
         if n == last:
-            return out + _stopped_by(run, given.verdicts[: n + 1])
+            return out + _stopped_by(run, given.rulings[: n + 1])
     return out
 
 
-def _last(run: Run, given: e.Judgement, waits: bool) -> int | None:
+def _last(run: Run, given: e.Rulings, waits: bool) -> int | None:
     """The verdict that halts or ends the run, if one does. An intent beside it would be committed and never carried out."""
     denials = run.spent.denials
-    for n, v in enumerate(given.verdicts):
+    for n, v in enumerate(given.rulings):
         if v.verdict == "error":
             return n
         if v.verdict == "deny":
@@ -250,19 +267,19 @@ def _last(run: Run, given: e.Judgement, waits: bool) -> int | None:
     return None
 
 
-def _stopped_by(run: Run, verdicts: tuple[e.Verdict, ...]) -> list[Draft]:
-    v = verdicts[-1]
+def _stopped_by(run: Run, rulings: tuple[e.Ruling, ...]) -> list[Draft]:
+    v = rulings[-1]
     if v.verdict == "error":
         return [_draft(run, r.RunHalted(action=v.action, cause="engine", code=v.code or "engine_error"))]
     if v.terminate:
-        return _cancelled(run, {x.action for x in verdicts if x.verdict == "deny"}) + _failing(run, "rejected")
+        return _cancelled(run, {x.action for x in rulings if x.verdict == "deny"}) + _failing(run, "rejected")
     return [_draft(run, r.RunHalted(action=v.action, cause=v.halt or "denials", code=v.code or "denied"))]
 
 
-def _waits(run: Run, given: e.Judgement) -> bool:
+def _waits(run: Run, given: e.Rulings) -> bool:
     """Whether people are still to be asked about the start of any open action."""
     judged = set()
-    for v in given.verdicts:
+    for v in given.rulings:
         if v.verdict == "escalate" and v.about == "start":
             return True
         judged.add(v.action)
@@ -272,7 +289,7 @@ def _waits(run: Run, given: e.Judgement) -> bool:
 
 
 def _failing(run: Run, code: str) -> list[Draft]:
-    """A run that must fail ends at once when nothing is in the air; else it halts and people decide when that is settled."""
+    """A run that must fail ends at once when nothing is in the air; else it halts, and fails when that is settled."""
     if any(a.state in IN_DOUBT for a in run.actions.values()):
         return [_draft(run, r.RunHalted(cause="people", code=code))]
     return [_draft(run, r.RunEnded(state="failed", code=code))]
@@ -287,7 +304,7 @@ def _cancelled(run: Run, but: set[str], via: Any = "policy") -> list[Draft]:
     ]
 
 
-def _verdict(run: Run, action: Action, v: e.Verdict, waits: bool, now: int, held: bool) -> list[Draft]:
+def _verdict(run: Run, action: Action, v: e.Ruling, waits: bool, now: int, held: bool) -> list[Draft]:
     """`held`: nothing starts, neither now nor, while the run is being stopped, later."""
     if v.settle:
         return _settled(run, action, v, now, held)
@@ -304,7 +321,7 @@ def _verdict(run: Run, action: Action, v: e.Verdict, waits: bool, now: int, held
     return [judged]
 
 
-def _judged(run: Run, action: Action, v: e.Verdict) -> Draft:
+def _judged(run: Run, action: Action, v: e.Ruling) -> Draft:
     fact = r.ActionJudged(
         action=v.action, asks=v.asks or UNSET, attempt=action.attempt + 1, authority=v.authority, bundle=v.bundle, code=v.code or UNSET,
         determining=v.determining, engine=v.engine, layers=v.layers, verdict=v.verdict,
@@ -312,7 +329,7 @@ def _judged(run: Run, action: Action, v: e.Verdict) -> Draft:
     return Draft(fact, run.turn, (Content("facts", None, raw=v.facts), Content("decision", v.decision, raw=canon_own(v.decision))))
 
 
-def _start(run: Run, action: Action, v: e.Verdict) -> Draft:
+def _start(run: Run, action: Action, v: e.Ruling) -> Draft:
     held = bool(action.reserves)
     fact = r.ActionStarted(
         action=action.id, attempt=action.attempt + 1, capabilities=v.capabilities, child=v.child or UNSET, deadline=v.deadline_ms,
@@ -329,7 +346,7 @@ def _ended(run: Run, action: Action, result: Any, via: Any, spends: tuple[r.Rese
 
 
 def _denied_in_doubt(run: Run, action: Action) -> list[Draft]:
-    """Not allowed any more: known absent or without effect → cancelled; else nobody knows, and people decide (DURABILITY, section 5)."""
+    """Not allowed any more: known absent or without effect → cancelled; else nobody knows, and people decide."""
     if action.state == "unknown":
         return []
     if action.absent or action.effect == "read":
@@ -342,7 +359,7 @@ def freed(action: Action) -> tuple[r.Reserve, ...]:
     return tuple(r.Reserve(account=x.account, amount=0) for x in action.reserves)
 
 
-def _request(run: Run, action: Action, v: e.Verdict, now: int) -> list[Draft]:
+def _request(run: Run, action: Action, v: e.Ruling, now: int) -> list[Draft]:
     q = v.request
     if q is None:
         raise NotDue("an escalation without a request")
@@ -353,7 +370,7 @@ def _request(run: Run, action: Action, v: e.Verdict, now: int) -> list[Draft]:
     return [_draft(run, fact, Content("card", q.card))]
 
 
-def _settled(run: Run, action: Action, v: e.Verdict, now: int, held: bool) -> list[Draft]:
+def _settled(run: Run, action: Action, v: e.Ruling, now: int, held: bool) -> list[Draft]:
     """People answered an unknown outcome. `again` is a further attempt: it is judged like any other, and may have to be asked for."""
     match v.settle:
         case "done":
@@ -403,7 +420,7 @@ def _ended_or_doubted(run: Run, action: Action, given: e.Outcome) -> list[Draft]
         case "failed" | "absent":
             fact = r.ActionEnded(
                 action=action.id, attempt=action.attempt, code=given.code or UNSET, output="none", result="failed", retry_at=retry,
-                spends=freed(action), via=given.via,
+                spends=given.spends if given.via == "child" and given.spends is not None else freed(action), via=given.via,
             )  # fmt: skip
             return [_draft(run, fact, *((Content("output", given.value, given.data),) if given.value is not None else ()))]
         case "doubt":
@@ -532,9 +549,13 @@ def _stop(run: Run, given: e.Mail) -> list[Draft]:
 
 
 def _time(run: Run, given: e.Time) -> list[Draft]:
+    return _passed(run, given.clock, given.source, given.tiers)
+
+
+def _passed(run: Run, clock: Clock, source: Any, tiers: tuple[e.NextTier, ...]) -> list[Draft]:
     """Tiers that ended give way to the next one under the same request, so that votes already cast keep counting."""
-    out = [_draft(run, r.TimePassed(clock=given.clock, source=given.source))]
-    for t in given.tiers:
+    out = [_draft(run, r.TimePassed(clock=clock, source=source))]
+    for t in tiers:
         request = run.actions[t.action].request
         if request:
             fact = r.ApprovalRequested(
@@ -558,7 +579,7 @@ _DECIDE: dict[type, Callable[[Run, Any], list[Draft]]] = {
     e.Prepared: _prepared,
     e.Reply: _reply,
     e.ModelLost: _lost,
-    e.Judgement: _judgement,
+    e.Rulings: _judgement,
     e.Outcome: _outcome,
     e.Steps: _steps,
     e.Use: _use,

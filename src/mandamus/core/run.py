@@ -10,15 +10,18 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Any
 
-from msgspec import UNSET, Struct, json, structs
+from msgspec import UNSET, Struct, UnsetType, json, structs
 
 from mandamus.core import records as r
+from mandamus.core.accounts import unit_of
 from mandamus.core.canonical import digest
 from mandamus.core.clock import Clock
+from mandamus.core.consumed import NOTHING_READ, Consumed
+from mandamus.core.price import Price, at_most, priced
 from mandamus.core.records import Fact, Record, Reserve
 from mandamus.errors import ProofError
 
-replace = structs.replace
+replace, set_new = structs.replace, structs.force_setattr
 
 LIVES = {
     "new": ("running",),
@@ -65,7 +68,7 @@ class Vote(Struct, frozen=True, gc=False):
     veto: bool = False
 
 
-class Waiting(Struct, frozen=True):
+class Waiting(Struct, frozen=True, gc=False):
     """An open request to people. `asked` is when, `until` ends the tier, `expires` the chain (instants)."""
 
     id: str
@@ -84,7 +87,7 @@ class Waiting(Struct, frozen=True):
     over: bool = False
 
 
-class Action(Struct, frozen=True):
+class Action(Struct, frozen=True, gc=False):
     """One proposed call. `seq` is its proposal (payload `args`, commitment `args`), `out` the record that holds its output.
 
     `author`: whoever wrote its arguments in place of others. `withheld`: a guardrail blocked its output. `clock`: the first use of its
@@ -131,8 +134,19 @@ class Action(Struct, frozen=True):
         return self.state in CLOSED and not self.retry_at
 
 
+class Below(Struct, frozen=True, gc=False):
+    """What children that have ended used of this run's budget, in the units that it limits."""
+
+    calls: int = 0
+    cost: int = 0
+    tokens: int = 0
+
+
+NOTHING = Below()
+
+
 class Spent(Struct, frozen=True, gc=False):
-    """What the run has used of its own budget."""
+    """What the run has used of its own budget. `cost` in micro-units, where the run has a price."""
 
     calls: int = 0
     input: int = 0
@@ -140,9 +154,11 @@ class Spent(Struct, frozen=True, gc=False):
     retries: int = 0
     denials: int = 0
     bad: int = 0
+    below: Below | UnsetType = UNSET
+    cost: int | UnsetType = UNSET
 
 
-class Run(Struct, frozen=True):
+class Run(Struct, frozen=True, gc=False):
     """`stage`: ready (a turn is due) · asking · failed (ask again) · acting · answered · stopping."""
 
     id: str = ""
@@ -157,7 +173,7 @@ class Run(Struct, frozen=True):
     attempt: int = 0
     retry_at: int = 0
     cursor: int = 0
-    keys: tuple[str, ...] = ()
+    keys: Consumed = NOTHING_READ
     actions: dict[str, Action] = {}
     spent: Spent = Spent()
     denied: tuple[int, ...] = ()
@@ -167,6 +183,8 @@ class Run(Struct, frozen=True):
     end: str = ""
     answer: int = -1
     heard: int = 0
+    compiled: int | UnsetType = UNSET
+    price: Price | UnsetType = UNSET
 
     @property
     def genesis(self) -> r.RunOpened:
@@ -187,7 +205,13 @@ def fold(records: Iterable[Record[Any]], run: Run = EMPTY) -> Run:
 
 def evolve(run: Run, record: Record[Any], hash: str = "") -> Run:
     """What is now true. `hash` is the record's own, when the caller has it at hand."""
-    return _STEP[type(record.fact)](replace(run, seq=record.seq, head=hash), record, record.fact)
+    fact = record.fact
+    now = _STEP[type(fact)](run, record, fact)
+    if now is run:
+        return replace(run, seq=record.seq, head=hash)
+    set_new(now, "seq", record.seq)  # what a step answers is new, and nobody else's yet: a second copy would cost as much as the step
+    set_new(now, "head", hash)
+    return now
 
 
 def ripe(request: Waiting) -> bool:
@@ -209,7 +233,7 @@ def decision_of(request: Waiting) -> str:
 
 def state_digest(run: Run) -> str:
     """Digest of the fold, for seals and snapshots. The head's hash stays outside: it is named beside it."""
-    return digest("state", json.encode(replace(run, head=""), order="deterministic"))
+    return digest("state", json.encode(replace(run, head="", keys=tuple(run.keys)), order="deterministic"))
 
 
 Step = Callable[[Run, Record[Any], Any], Run]
@@ -243,7 +267,8 @@ def _owned(run: Run, record: Record[Any], fact: r.RunOwned) -> Run:
         run = replace(run, stage="ready", end="", answer=-1)
     spent = replace(run.spent, denials=0) if run.life == "halted" else run.spent
     stage = "failed" if run.stage == "asking" else run.stage
-    return replace(run, epoch=record.epoch, actions=actions, life=life, cause="", code="", spent=spent, clock=fact.clock, stage=stage)
+    code = run.code if run.stage == "stopping" and run.end == "failed" else ""
+    return replace(run, epoch=record.epoch, actions=actions, life=life, cause="", code=code, spent=spent, clock=fact.clock, stage=stage)
 
 
 def _doubted_by_takeover(a: Action, now: int) -> Action:
@@ -262,7 +287,13 @@ def _stop(run: Run, record: Record[Any], fact: r.StopRequested) -> Run:
 
 @_on(r.RunHalted)
 def _halted(run: Run, record: Record[Any], fact: r.RunHalted) -> Run:
-    return replace(run, life="halted", cause=fact.cause, code=fact.code)
+    """A person's no that ends the run, while something was in the air: it is halted, and when that is settled it can only fail."""
+    run = replace(run, life="halted", cause=fact.cause, code=fact.code)
+    return replace(run, stage="stopping", end="failed") if ends_by_no(fact) else run
+
+
+def ends_by_no(fact: r.RunHalted) -> bool:
+    return fact.cause == "people" and fact.code == "rejected"
 
 
 @_on(r.RunEnded)
@@ -290,12 +321,18 @@ def _checked(run: Run, record: Record[Any], fact: r.GuardrailChecked) -> Run:
     if fact.usage is UNSET:
         return run
     spent = replace(run.spent, input=run.spent.input + fact.usage.input, output=run.spent.output + fact.usage.output)
-    return replace(run, spent=spent)
+    return replace(run, spent=spent if run.price is UNSET else _paid(spent, run.price, fact.usage))
 
 
 @_on(r.ContextCompiled)
-def _nothing(run: Run, record: Record[Any], fact: Fact) -> Run:
-    return run
+def _compiled(run: Run, record: Record[Any], fact: r.ContextCompiled) -> Run:
+    """The length of the prompt matters only where it has a price."""
+    return run if run.price is UNSET else replace(run, compiled=fact.tokens)
+
+
+@_on(r.ModelPriced)
+def _priced(run: Run, record: Record[Any], fact: r.ModelPriced) -> Run:
+    return replace(run, price=fact.price)
 
 
 @_on(r.ModelCalled)
@@ -308,6 +345,8 @@ def _replied(run: Run, record: Record[Any], fact: r.ModelReplied) -> Run:
     u, s = fact.usage, run.spent
     spent = replace(s, input=s.input + u.input, output=s.output + u.output, calls=s.calls + fact.calls)
     stage = "stopping" if run.stage == "stopping" else "acting" if fact.calls else "answered"
+    if run.price is not UNSET:
+        spent = _paid(spent, run.price, u)
     if stage == "answered":
         return replace(run, stage=stage, spent=spent, reserved=0, end="completed", answer=record.seq)
     return replace(run, stage=stage, spent=spent, reserved=0)
@@ -326,17 +365,31 @@ def _failed(run: Run, record: Record[Any], fact: r.ModelFailed) -> Run:
     lost = run.reserved if fact.category == "lost" else 0
     again = fact.retry_at is not UNSET
     spent = replace(s, input=s.input + lost, retries=s.retries + 1 if again else s.retries)
+    if lost and run.price is not UNSET:
+        spent = replace(spent, cost=(s.cost or 0) + reserved_cost(run))
     stage = "stopping" if run.stage == "stopping" else "failed"
     return replace(run, stage=stage, spent=spent, reserved=0, retry_at=fact.retry_at or 0)
+
+
+def _paid(spent: Spent, price: Price, u: r.Usage) -> Spent:
+    return replace(spent, cost=(spent.cost or 0) + priced(price, u.input, u.output, u.cache_read, u.cache_write))
+
+
+def reserved_cost(run: Run) -> int:
+    """What the model call under way may cost."""
+    if run.price is UNSET or not run.reserved:
+        return 0
+    prompt = run.compiled or 0
+    return at_most(run.price, prompt, run.reserved - prompt)
 
 
 # -- action ------------------------------------------------------------------------------------------------------------------
 @_on(r.ActionProposed)
 def _proposed(run: Run, record: Record[Any], fact: r.ActionProposed) -> Run:
-    action = Action(
-        id=fact.action, call=fact.call, tool=fact.tool, kind=fact.kind, safety=fact.safety, effect=fact.effect, by=fact.by, seq=record.seq,
-        args=record.body[0].commit if record.body else "", pin=fact.pin or "", parent=fact.parent or "", fault=fact.fault or "",
-        repeats=None if fact.repeats is UNSET else fact.repeats,
+    action = Action(  # in the order of its fields: a name is looked up among all of them
+        fact.action, fact.call, fact.tool, fact.kind, fact.safety, fact.effect, fact.by, record.seq,
+        record.body[0].commit if record.body else "", fact.pin or "", fact.parent or "", fact.fault or "",
+        None if fact.repeats is UNSET else fact.repeats,
         author=replaced.author if fact.replaces and (replaced := run.actions.get(fact.replaces)) else "",
     )  # fmt: skip
     if fact.by == "tool":  # a call that a tool makes is a call of the run's budget, like one of the model
@@ -408,7 +461,16 @@ def _action_ended(run: Run, record: Record[Any], fact: r.ActionEnded) -> Run:
         run = _retried(run, True)
     if record.body:
         change["out"] = record.seq
+    if fact.spends and run.actions[fact.action].child:
+        run = _came_back(run, fact.spends)
     return _with(run, fact.action, **change)
+
+
+def _came_back(run: Run, spends: tuple[Reserve, ...]) -> Run:
+    """What a child used is used of this run's budget, with all below it."""
+    below = run.spent.below or NOTHING
+    used = {unit: getattr(below, unit) + x.amount for x in spends if (unit := unit_of(run.id, x.account))}
+    return replace(run, spent=replace(run.spent, below=replace(below, **used))) if used else run
 
 
 def _retried(run: Run, again: bool) -> Run:
@@ -464,4 +526,4 @@ def _time(run: Run, record: Record[Any], fact: r.TimePassed) -> Run:
 def _mailed(run: Run, mail: Any) -> Run:
     if mail is UNSET:
         return run
-    return replace(run, cursor=max(run.cursor, mail.cursor), keys=(*run.keys, mail.key))
+    return replace(run, cursor=max(run.cursor, mail.cursor), keys=run.keys.plus(mail.key))

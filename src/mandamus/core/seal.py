@@ -13,9 +13,11 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from mandamus.core.canonical import canon
-from mandamus.core.payload import SALT, Payload, commit_stored
+from mandamus.core.payload import SALT, Payload, commit_whole
 from mandamus.core.records import EVENT, RECORD_BYTES_MAX, Actor, AnyRecord, BodyPart, Fact, Record, encode
 from mandamus.errors import Misuse
+
+_sha256 = hashlib.sha256
 
 
 class Content(Struct, frozen=True, gc=False):
@@ -57,7 +59,7 @@ class Sealed(Struct, frozen=True, gc=False):
 def seal(drafts: Sequence[Draft], at: Position, claim: str, salts: Iterator[bytes]) -> tuple[list[Sealed], Position]:
     """`claim` is the wall clock as RFC 3339. Raises Misuse when a record would exceed 65,535 bytes."""
     out: list[Sealed] = []
-    run, seq, tip, epoch, sha256 = at.run, at.seq, at.hash, at.epoch, hashlib.sha256
+    run, seq, tip, epoch = at.run, at.seq, at.hash, at.epoch
     for draft in drafts:
         seq += 1
         fact, kind = draft.fact, type(draft.fact).__name__
@@ -70,18 +72,18 @@ def seal(drafts: Sequence[Draft], at: Position, claim: str, salts: Iterator[byte
         raw = encode(record)
         if len(raw) > RECORD_BYTES_MAX:
             raise Misuse(f"a {kind} record of {len(raw)} bytes is too large", code="MDM-0120", expected=f"at most {RECORD_BYTES_MAX}")
-        tip = sha256(EVENT + raw).hexdigest()  # `event_hash`, without a call for each
+        tip = _sha256(EVENT + raw).hexdigest()  # `event_hash`, without a call for each
         out.append(Sealed(record, raw, tip, payloads))
     return out, Position(run, seq, tip, epoch)
 
 
 def _sealed_body(body: tuple[Content, ...], run: str, seq: int, salts: Iterator[bytes]) -> tuple[tuple[BodyPart, ...], tuple[Payload, ...]]:
-    parts: list[BodyPart] = []
-    payloads: list[Payload] = []
+    parts: tuple[BodyPart, ...] = ()
+    payloads: tuple[Payload, ...] = ()
     for c in body:
-        stored = (c.secret or next(salts)) + (c.raw or canon(c.value))
-        if c.secret and len(c.secret) != SALT:
+        secret, value = c.secret or next(salts), c.raw or canon(c.value)
+        if c.secret and len(secret) != SALT:
             raise ValueError("S is 32 bytes")
-        parts.append(BodyPart(class_=c.class_, commit=commit_stored(stored), media=c.media, part=c.part, subject=c.subject))
-        payloads.append(Payload(run, seq, c.part, stored))
-    return tuple(parts), tuple(payloads)
+        parts += (BodyPart(class_=c.class_, commit=commit_whole(secret, value), media=c.media, part=c.part, subject=c.subject),)
+        payloads += (Payload(run, seq, c.part, secret + value),)
+    return parts, payloads

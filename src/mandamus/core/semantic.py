@@ -1,6 +1,6 @@
 """What a record *means*, apart from when and where it was written: `semantic_hash(record, values)`. Replay and golden traces compare it.
 
-It is computed when read and never stored: it holds unsalted digests of payloads, and a stored one would leak them (EVIDENCE, section 3).
+It is computed when read and never stored: it holds unsalted digests of payloads, and a stored one would leak them.
 The rule a newcomer would break: a field is left out only if it stands in a table below, with the reason. The docs print the tables.
 """
 
@@ -73,7 +73,7 @@ VALUES_LEFT_OUT: dict[str, dict[str, str]] = {
     "card": {"action": "a hash over salted commitments", "expires": "clock", "request": "id"},
     "decision": {"eval_micros": "duration"},
     "fault": {"where": "a line of somebody's code"},
-    "facts": {"action.attempt": "attempt", "clock": "clock", "context.tier": "wiring", "people.standing": "a hash over ids"},
+    "facts": {"action.attempt": "attempt", "clock": "clock", "context.tier": "wiring"},
     "manifest": {"*.1": "positions"},
     "reply": {"calls.*.id": "ids of the provider"},
 }

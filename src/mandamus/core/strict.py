@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any, Protocol, TypeVar
 
 import msgspec
+from msgspec import Struct
 from msgspec import inspect as mi
 
 from mandamus.errors import Misuse
@@ -20,6 +21,11 @@ Path = tuple[str | int, ...]
 T = TypeVar("T")
 _step = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _unknown = re.compile(r"Object contains unknown field `(.*?)`")
+
+
+class Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a person writes as a mapping. Every Struct inside one is one too: then msgspec alone finds an unknown key, and the search for
+    its place is left for when there is one."""
 
 
 class Places(Protocol):
@@ -57,6 +63,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def shaped(value: Any, kind: type[T], places: Places, *, code: str = "MDM-0720", what: str = "this") -> T:
     """`value` as a `kind`, strictly. Raises Misuse with the place, the expected and, for a key, the nearest known one."""
+    if issubclass(kind, Written):
+        try:
+            return msgspec.convert(value, kind, strict=True)
+        except msgspec.ValidationError:
+            pass  # said below, with its place: an unknown key first
     _refuse_unknown(value, mi.type_info(kind), (), places, code)
     try:
         return msgspec.convert(value, kind, strict=True)

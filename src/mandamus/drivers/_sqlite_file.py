@@ -155,6 +155,25 @@ def check_pages(db: apsw.Connection, path: Path) -> None:
         raise _damaged(path, "its pages contradict each other")
 
 
+def check_guards(db: apsw.Connection, path: Path) -> None:
+    """The triggers that keep records from being edited are all there. Raises ProofError with the name of one that is gone."""
+    asked = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
+    fresh = apsw.Connection(":memory:")
+    for step in migrations():
+        fresh.execute(step)
+    there = set(db.execute(asked))
+    gone = next((name for name, sql in fresh.execute(asked) if (name, sql) not in there), None)
+    fresh.close()
+    if gone is not None:
+        raise ProofError(
+            f"the ledger file has lost its guard {gone}",
+            code="MDM-0631",
+            where=str(path),
+            why="somebody took it away to edit the file; the lines below tell which chains still hold",
+            fix="keep the file as evidence; restore a whole backup, or begin another: --ledger sqlite:///NEW.db",
+        )
+
+
 def file_system(path: Path, mountinfo: str) -> str:
     """The type of the file system that holds `path`, by the text of /proc/self/mountinfo; "" when it cannot be told."""
     best, kind = "", ""
@@ -201,7 +220,7 @@ def translate(error: apsw.Error, path: Path, outcome: str = "none") -> MandamusE
             where=where,
             found=found,
             why="a row stands where the head says that there is none: the file was edited, or restored in part",
-            fix="keep the file as evidence; restore a whole backup",
+            fix="keep the file as evidence; restore a whole backup, or begin another: --ledger sqlite:///NEW.db",
         )
     return Unavailable(
         "the ledger file failed", outcome=outcome, code="MDM-0513", where=where, found=found, fix="check the disk, then resume"
@@ -315,7 +334,7 @@ def _damaged(path: Path, found: str) -> ProofError:
         where=str(path),
         found=found,
         why="records may be missing; nothing is repaired by guessing",
-        fix="keep the file as evidence and restore a backup, or name another file",
+        fix="keep the file as evidence; restore a whole backup, or begin another: --ledger sqlite:///NEW.db",
     )
 
 

@@ -214,5 +214,5 @@ def dense(run: str, expected: int, found: int) -> None:
             expected=f"event {expected}",
             found=f"event {found}" if found >= 0 else "nothing",
             why="the file was edited or restored in part",
-            fix="keep the file as evidence; restore a whole backup",
+            fix="keep the file as evidence; restore a whole backup, or begin another: --ledger sqlite:///NEW.db",
         )

@@ -17,6 +17,7 @@ from msgspec import structs
 
 from mandamus.core.admit import admit, next_wake
 from mandamus.core.payload import INLINE_MAX, Payload
+from mandamus.core.seal import Sealed
 from mandamus.errors import Conflict, Misuse
 from mandamus.ports import Account, AccountCheck, AccountWrite, Head, Wake
 
@@ -57,11 +58,12 @@ class MemoryLedger:
         payloads: Sequence[Payload] = (),
         also: Sequence[AccountWrite | AccountCheck] = (),
         wake: Wake | None = None,
+        seals: Sequence[Sealed] = (),
     ) -> Head:
         self._refuse_closed()
         if not (records or also or wake):
             raise Misuse("nothing to append", code="MDM-0123", where=f"run {run[:64]}")
-        new = admit(run, (after.seq, after.hash, after.epoch) if after else None, records, payloads)
+        new = admit(run, (after.seq, after.hash, after.epoch) if after else None, records, payloads, seals)
         store, old = self._store, self._store.heads.get(run)
         if not _same(old, after):
             raise _moved(run, after, old)
@@ -91,10 +93,10 @@ class MemoryLedger:
         self._refuse_closed()
         return self._store.payloads.get(run, {}).get((seq, part))
 
-    async def payloads(self, run: str, after: int = -1) -> AsyncIterator[Payload]:
+    async def payloads(self, run: str, after: int = -1, parts: Sequence[str] = ()) -> AsyncIterator[Payload]:
         self._refuse_closed()
         known = self._store.payloads.get(run, {})
-        for key in sorted(key for key in known if key[0] > after):
+        for key in sorted(key for key in known if key[0] > after and (not parts or key[1] in parts)):
             yield known[key]
 
     async def runs(self, after: str | None = None, state: str | None = None) -> AsyncIterator[Head]:
@@ -246,3 +248,8 @@ def _now() -> int:
 
 def _me() -> str:
     return f"pid {os.getpid()}"
+
+
+def from_uri(uri: str, clock: Callable[[], int] | None = None) -> MemoryLedger:
+    """`memory:` has nothing to name."""
+    return MemoryLedger(clock)

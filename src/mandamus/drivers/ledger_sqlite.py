@@ -23,6 +23,7 @@ No hash is stored beside a record: it is recomputed by whoever reads, and the ch
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -34,6 +35,7 @@ import apsw
 
 from mandamus.core.admit import admit
 from mandamus.core.payload import INLINE_MAX, Payload
+from mandamus.core.seal import Sealed
 from mandamus.drivers import _sqlite_file as file
 from mandamus.drivers import _sqlite_tables as tables
 from mandamus.drivers._sqlite_group import GroupCommit, Job
@@ -89,11 +91,12 @@ class SqliteLedger:
         payloads: Sequence[Payload] = (),
         also: Sequence[AccountWrite | AccountCheck] = (),
         wake: Wake | None = None,
+        seals: Sequence[Sealed] = (),
     ) -> Head:
         """A lone append commits here and now; several at once share a commit. No records: accounts or the wake-up alone."""
         if not (records or also or wake):
             raise Misuse("nothing to append", code="MDM-0123", where=f"run {run[:64]}")
-        new = admit(run, (after.seq, after.hash, after.epoch) if after else None, records, payloads)
+        new = admit(run, (after.seq, after.hash, after.epoch) if after else None, records, payloads, seals)
 
         def work() -> Head:
             return tables.append(self._cursor, run, after, new, records, payloads, also, wake, self._clock())
@@ -114,7 +117,8 @@ class SqliteLedger:
                 tables.dense(run, seq + 1, -1)
             for where, body in rows:
                 seq += 1
-                tables.dense(run, seq, where >> 5 & _SEQ)
+                if where >> 5 & _SEQ != seq:
+                    tables.dense(run, seq, where >> 5 & _SEQ)
                 yield body
 
     async def payload(self, run: str, seq: int, part: str) -> Payload | None:
@@ -124,13 +128,14 @@ class SqliteLedger:
         rows = await self._fetch(_sql["payload"], (tables.spot(place[0], seq), tables.spot(place[0], seq, 31), part))
         return Payload(run, seq, part, rows[0][0], rows[0][1]) if rows else None
 
-    async def payloads(self, run: str, after: int = -1) -> AsyncIterator[Payload]:
+    async def payloads(self, run: str, after: int = -1, parts: Sequence[str] = ()) -> AsyncIterator[Payload]:
         place = await self._place(run)
         if place is None:
             return
         no, last = place
         where, end = tables.spot(no, max(after, -1) + 1) - 1, tables.spot(no, last, 31)
-        while rows := await self._fetch(_sql["payloads"], (where, end)):
+        sql, named = (_sql["payloads_named"], (json.dumps(list(parts)),)) if parts else (_sql["payloads"], ())
+        while rows := await self._fetch(sql, (where, end, *named)):
             for where, part, value, form in rows:
                 yield Payload(run, where >> 5 & _SEQ, part, value, form)
 
@@ -208,6 +213,7 @@ class SqliteLedger:
             assert self._writer is not None
             file.check_settings(self._writer, self._path)
             file.check_pages(self._writer, self._path)
+            file.check_guards(self._writer, self._path)
 
         await self._submit(work)
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from mandamus.core.canonical import canon, digest
 from mandamus.core.definition import ToolSpec
-from mandamus.core.envelope import Envelope
+from mandamus.core.envelope import Contracts
 from mandamus.core.facts import Chain, Determining, FactEnvelope, Judgement, RuleBook
 from mandamus.core.records import Ask
 from mandamus.core.rulebook import rule_id
@@ -69,9 +69,9 @@ def always(verdict: Literal["allow", "deny", "escalate"], id: str = "always") ->
 class PythonRules:
     """Made by `of`. What no rule allows is `deny` for the reason `no_match`, which a permit of another engine may supply."""
 
-    def __init__(self, rules: Sequence[Rule], envelope: Envelope, chains: dict[str, Chain], now: Callable[[], int]) -> None:
+    def __init__(self, rules: Sequence[Rule], contracts: Contracts, chains: dict[str, Chain], now: Callable[[], int]) -> None:
         self._rules = tuple(rules)
-        self._envelope = envelope
+        self._contracts = contracts
         self._now = now
         source = {r.id: {"name": r.name, "source": r.source_digest} for r in self._rules}
         sha = digest("policy", canon({"engine": "python", "rules": source}))
@@ -96,7 +96,7 @@ class PythonRules:
             if each.id in seen:
                 raise Misuse(f"rule {each.id!r} is there twice", code="MDM-0722", why="its id is what records name")
             seen.add(each.id)
-        return cls(rules, Envelope(tools, limits), chains or {}, now)
+        return cls(rules, Contracts(tools, limits), chains or {}, now)
 
     @property
     def book(self) -> RuleBook:
@@ -113,7 +113,7 @@ class PythonRules:
 
     async def decide(self, facts: FactEnvelope) -> Judgement:
         """All rules are asked; error > deny > escalate > allow. Never raises for a bad question."""
-        fault = self._envelope.fault(facts)
+        fault = self._contracts.fault(facts)
         if fault:
             return self._error(fault)
         view = msgspec.structs.replace(facts, args=_frozen(facts.args), sums=_frozen(facts.sums))

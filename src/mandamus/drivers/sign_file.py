@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shlex
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -95,7 +96,8 @@ def _read(path: Path) -> bytes:
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))  # a pipe must not make us wait
     except OSError as error:
-        fix = "mandamus key new" if isinstance(error, FileNotFoundError) else "give a key file that you own"
+        gone = isinstance(error, FileNotFoundError)
+        fix = f"mandamus key new {shlex.quote(str(path))} --name NAME makes one" if gone else "--key FILE, one that you may read"
         raise Misuse(f"the key file cannot be read: {error.strerror}", code="MDM-0190", where=str(path), fix=fix) from None
     try:
         _private_file(path, os.fstat(handle))
@@ -142,7 +144,9 @@ def _write_new(target: Path, raw: bytes) -> None:
             fix="choose another name",
         ) from None
     except OSError as error:
-        raise Misuse(f"the key file cannot be written: {error.strerror}", code="MDM-0190", where=str(target)) from None
+        raise Misuse(
+            f"the key file cannot be written: {error.strerror}", code="MDM-0190", where=str(target), fix="choose a folder of yours"
+        ) from None
     finally:
         with contextlib.suppress(OSError):  # gone already, or never written
             draft.unlink()
@@ -160,4 +164,6 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _not_a_key(path: Path, why: str) -> Misuse:
-    return Misuse(f"this is no key file of ours: {why}", code="MDM-0191", where=str(path), fix="mandamus key new makes one")
+    return Misuse(
+        f"this is no key file of ours: {why}", code="MDM-0191", where=str(path), fix="mandamus key new FILE --name NAME makes one"
+    )

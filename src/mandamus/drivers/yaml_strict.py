@@ -1,4 +1,4 @@
-"""Read YAML 1.2 that a person wrote: `load(path) -> Tree`, `load_as(path, Kind) -> Kind`.
+"""Read YAML 1.2 that a person wrote: `load(path) -> Tree`; `tree.shaped(Kind)` is it as a Struct.
 
 Every value keeps its line and column. Refused, with the place: a key that is there twice, anchors and aliases, tags, several
 documents, a key that is no text. Only JSON's types come out; a date stays the text it was. The rule a newcomer would break: nothing
@@ -49,7 +49,7 @@ class Tree:
         return f"{self.file}:{place[0] + 1}:{place[1] + 1}"
 
     def shaped(self, kind: type[T], *, what: str = "this") -> T:
-        """The tree as a Struct. Raises Misuse with the place."""
+        """The tree as a Struct: unknown keys are refused with the nearest known one. Raises Misuse with the place."""
         return shaped(self.value, kind, self, what=what)
 
 
@@ -65,11 +65,6 @@ def load(path: str | File) -> Tree:
         return parse(raw.decode("utf-8-sig"), str(path))
     except UnicodeDecodeError as error:
         raise Misuse("the file is not UTF-8", code="MDM-0730", where=str(path), found=f"byte {error.start}") from None
-
-
-def load_as(path: str | File, kind: type[T], *, what: str = "this") -> T:
-    """A file as a Struct: unknown keys are refused with the nearest known one."""
-    return load(path).shaped(kind, what=what)
 
 
 def parse(text: str, file: str = "<text>") -> Tree:

@@ -27,7 +27,7 @@ from mandamus.runtime.context import Ctx
 from mandamus.tool import Found, Retry, Tool, tool
 
 VERSION = "1"
-_LABEL = "not evidence"  # EVIDENCE, section 5: who can check a shared-key tag can also make one
+_LABEL = "not evidence"  # who can check a shared-key tag can also make one
 _SECRET_MIN = 32
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from mandamus.core import effects as e
 from mandamus.core.data import SubjectRef
 from mandamus.core.run import Action
 from mandamus.errors import Misuse, Refused
-from mandamus.runtime import ask
+from mandamus.runtime import ask, secrecy
 from mandamus.runtime.session import Session
 
 
@@ -33,12 +33,11 @@ class SecretRef:
         value = os.environ.get(self._source)
         if value is None:
             raise Misuse(f"secret {self.name!r} is not set", code="MDM-0230", fix=f"export {self._source}=…")
-        return value
+        return secrecy.revealed(self.name, value)
 
 
 class Secrets:
-    def __init__(self, ctx: Ctx) -> None:
-        self._ctx = ctx
+    """Knows no context: one that led back to it would keep the run's session until a full collection, and the whole prompt with it."""
 
     def __getitem__(self, name: str) -> SecretRef:
         return SecretRef(name, f"MANDAMUS_SECRET_{name.upper()}")
@@ -50,7 +49,7 @@ class Ctx:
     def __init__(self, session: Session, action: Action, values: Any) -> None:
         self._s, self._action, self._n = session, action, 0
         self.operation_id, self.run_id, self.epoch = action.operation, session.run.id, session.run.epoch
-        self.secrets = Secrets(self)
+        self.secrets = Secrets()
         tool = session.bound.tools[action.tool]
         ref = getattr(tool.spec.data, "subject", None)
         self.subject_ref: Any = getattr(values, ref.argument) if isinstance(ref, SubjectRef) else None
@@ -70,11 +69,13 @@ class Ctx:
 
     async def invoke(self, name: str, input: dict[str, Any] | None = None) -> Any:
         """Propose a sibling tool's call; it is judged like any other. Returns its output; raises Refused when it did not happen."""
+        secrecy.refuse(input, f"ctx.invoke({name!a})")
         proposal = await ask.proposal(self._s, name, input or {})
         return await self._proposed(proposal)
 
     async def handoff(self, agent: str, input: str) -> Any:
         """Hand a task to another agent: a child run of its own. Returns its output."""
+        secrecy.refuse(input, f"ctx.handoff({agent!a})")
         proposal = await ask.proposal(self._s, f"handoff_{agent}", {"task": input})
         return await self._proposed(proposal)
 
@@ -85,6 +86,7 @@ class Ctx:
 
     async def note(self, key: str, value: Any) -> None:
         """Recorded beside the run, as payload."""
+        secrecy.refuse([key, value], "ctx.note")
         await self._recorded("note", lambda: {"key": key, "value": value})
 
     async def _proposed(self, proposal: e.Proposal) -> Any:
@@ -101,7 +103,7 @@ class Ctx:
             )
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._s.watchers[id] = future
-        self._s._tell()
+        self._s.tell_watchers()
         await future
         action = self._s.run.actions[id]
         if action.withheld:

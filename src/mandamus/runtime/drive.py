@@ -1,4 +1,4 @@
-"""The loop (ARCHITECTURE, section 2). Everything it knows about the rules, it asks the core; it alone calls core and the ledger.
+"""The loop (docs/concepts/effect-protocol.md). Everything it knows about the rules, it asks the core; it alone calls core and the ledger.
 
 The rule a newcomer would break: nothing leaves the process before everything known is saved, and an append that was refused sends
 the loop back to `due`, never forward.
@@ -6,14 +6,21 @@ the loop back to `due`, never forward.
 
 from __future__ import annotations
 
-from mandamus.core.effects import Effect, Execute, Input, Judge, Judgement
+import asyncio
+import contextvars
+from collections.abc import Awaitable
+
+from mandamus.core.effects import Effect, Execute, Input, Judge, Rulings
 from mandamus.core.records import ActionJudged, RunHalted
 from mandamus.core.rules import wakes
 from mandamus.core.seal import Draft
 from mandamus.errors import EngineFault, ProofError, Unavailable
 from mandamus.runtime import mail
 from mandamus.runtime.session import Session
+from mandamus.runtime.within import resumed
 from mandamus.runtime.world import perform
+
+AT_ONCE_MAX = 16
 
 
 async def drive(s: Session) -> None:
@@ -22,6 +29,8 @@ async def drive(s: Session) -> None:
     try:
         while await _round(s) or not await _settled(s):
             pass
+        if s.parked:
+            await s.say_waiting()
     except (ProofError, EngineFault) as fault:
         await _halt(s, fault)
         raise
@@ -31,6 +40,8 @@ async def drive(s: Session) -> None:
 
 async def _round(s: Session) -> bool:
     """Start what is due, take what comes. False: nothing will come by itself."""
+    if s.inbox:
+        await _hear(s)
     fresh, leaves = _fresh(s)
     if s.env.leaving:
         fresh = [x for x in fresh if _finishes(s, x)]
@@ -38,22 +49,88 @@ async def _round(s: Session) -> bool:
             return False
     if (s.urgent or leaves) and not await s.save():
         return True
-    if not s.flying and len(fresh) == 1 and not fresh[0].leaves:
-        s.take(await perform(s, fresh[0]))  # it stays in this process: no task, nothing to wait beside it
+    if not s.flying and len(fresh) == 1:
+        if leaves:
+            await _alone(s, fresh[0])
+        else:
+            await _take(s, await perform(s, fresh[0]))
         return True
     for effect in fresh:
         s.launch(effect, perform(s, effect))
     return await _take_next(s)
 
 
+async def _alone(s: Session, effect: Effect) -> None:
+    """The only effect that is due begins in this very task: one that answers at once costs the event loop nothing."""
+    steps, context = perform(s, effect).__await__(), contextvars.copy_context()
+    s.at_once += 1
+    if not s.at_once % AT_ONCE_MAX:
+        await asyncio.sleep(0)  # other runs, signals and timers have their turn
+    try:
+        waits_for = context.run(next, steps)
+    except StopIteration as done:
+        await _take(s, done.value)
+    except Exception as error:
+        s.land_here(effect).set_exception(error)
+        await _land(s)
+    else:
+        await _wait_here(s, effect, resumed(steps, waits_for, context))
+
+
+async def _wait_here(s: Session, effect: Effect, rest: Awaitable[Input]) -> None:
+    """It has to wait: meanwhile a deputy drives, reads mail, looks at the time, hears what a tool asks for. Only one of the two drives."""
+    task = asyncio.current_task()
+    assert task is not None, "a drive is a task"
+    place = s.flying[effect] = asyncio.get_running_loop().create_future()
+    deputy = asyncio.create_task(_stand_in(s, place))
+    called_off = False
+
+    def call_off(_: asyncio.Task[None]) -> None:
+        nonlocal called_off
+        called_off = not place.done() and task.cancel()
+
+    deputy.add_done_callback(call_off)
+    try:
+        place.set_result(await rest)
+    except asyncio.CancelledError:
+        if not called_off:
+            raise
+    except Exception as error:
+        place.set_exception(error)
+    finally:
+        if not place.done():
+            await _dismiss(s, effect, place, deputy)
+    if called_off:
+        task.uncancel()
+        deputy.result()  # raises the fault by which it ended; without one, this process was asked to go
+    if not place.cancelled():
+        s.landed.append(effect)
+        s.ring()
+        await deputy
+        await _land(s)
+
+
+async def _dismiss(s: Session, effect: Effect, place: asyncio.Future[Input], deputy: asyncio.Task[None]) -> None:
+    """Nobody will hear what the effect came to. The deputy stops where it stands, before anybody else looks at the run."""
+    place.cancel()
+    s.flying.pop(effect, None)
+    deputy.cancel()
+    await asyncio.gather(deputy, return_exceptions=True)
+
+
+async def _stand_in(s: Session, place: asyncio.Future[Input]) -> None:
+    while not place.done() and await _round(s):
+        pass
+
+
 def _fresh(s: Session) -> tuple[list[Effect], bool]:
     """(what is due now and neither in flight nor parked, whether any of it leaves the process)."""
     fresh: list[Effect] = []
-    leaves, now = False, 0
+    leaves, now, busy = False, 0, s.flying or s.parked
     for x in s.due():
         if x.not_before:
             now = now or s.env.time.now()
-        if x.not_before <= now and x not in s.flying and x not in s.parked:
+        if x.not_before <= now and not (busy and (x in s.flying or x in s.parked)):
             fresh.append(x)
             leaves = leaves or x.leaves
     return fresh, leaves
@@ -124,8 +201,11 @@ async def _land(s: Session) -> None:
 
 async def _take(s: Session, given: Input) -> bool:
     """What happened in the world may not share its append with an intent: if that is refused, all behind its judgement is void."""
-    if s.unsaved and not isinstance(given, Judgement) and any(isinstance(x.record.fact, ActionJudged) for x in s.unsaved):
-        await s.save()
+    if s.unsaved and type(given) is not Rulings:
+        for x in s.unsaved:
+            if type(x.record.fact) is ActionJudged:
+                await s.save()
+                break
     return s.take(given)
 
 

@@ -7,6 +7,7 @@ answer beside errors, an answer of another policy than the bound one, people of 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from mandamus.core import facts as f
@@ -14,6 +15,7 @@ from mandamus.core import judge as j
 from mandamus.core.records import Ask
 from mandamus.ports import PolicyEngine
 from mandamus.runtime.env import Bound
+from mandamus.runtime.within import within
 
 DEADLINE_S = 5.0
 _NO_PERMIT = f.Judgement(verdict="deny", reason="no_match")  # an agent without any policy may do nothing (law 4)
@@ -32,8 +34,7 @@ async def ask(bound: Bound, facts: f.FactEnvelope) -> list[j.Answer]:
 
 async def _one(bound: Bound, n: int, engine: PolicyEngine, facts: f.FactEnvelope) -> f.Judgement:
     try:
-        async with asyncio.timeout(DEADLINE_S):
-            judgement = await engine.decide(facts)
+        judgement = await within(DEADLINE_S, engine.decide(facts))
         fault = _fault(bound, n, engine, judgement)
     except asyncio.CancelledError:
         task = asyncio.current_task()
@@ -67,8 +68,11 @@ def _fault(bound: Bound, n: int, engine: PolicyEngine, judgement: Any) -> str:
     return f"asks chain {unknown!r}, which no policy declares" if unknown else ""
 
 
-def unknown_chain(book: f.RuleBook, asks: tuple[Ask, ...]) -> str:
-    return next((a.chain for a in asks if chain_of(book, a.chain) is None), "")
+def unknown_chain(book: f.RuleBook, asks: Sequence[Ask]) -> str:
+    for ask in asks:
+        if chain_of(book, ask.chain) is None:
+            return ask.chain
+    return ""
 
 
 def chain_of(book: f.RuleBook, id: str) -> f.Chain | None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import datetime
 import functools
+import hashlib
+import hmac
 import itertools
 import os
 import time
+import unicodedata
 import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +24,7 @@ from mandamus.ports import Ledger, Model, PolicyEngine, Signer, Time
 from mandamus.proof.trust import Trust
 from mandamus.tool import Tool
 
+_PSEUDONYMS = b"mandamus/v1/pseudonyms\0"  # signed by nobody else, and the signature is shown to nobody: it is the key
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -29,11 +33,22 @@ class SystemTime:
 
     def __init__(self) -> None:
         self._last = 0
+        self._since: tuple[int, int] | None = None  # where the clock stood and what the machine had counted when it was set back
 
     def now(self) -> int:
         now = time.time_ns() // 1000
         if now > self._last:
-            self._last = now
+            self._last, self._since = now, None
+            return now
+        return self._set_back()
+
+    def _set_back(self) -> int:
+        """A clock that was set back goes on with the machine's own count: one that stands still would let no deadline come."""
+        count = time.monotonic_ns() // 1000
+        if self._since is None:
+            self._since = (self._last, count)
+        stood, counted = self._since
+        self._last = stood + count - counted
         return self._last
 
     def entropy(self, n: int) -> bytes:
@@ -85,6 +100,17 @@ class Env:
         self.salts = salts(self.time)
         self.worker = self.worker or f"pid-{os.getpid()}"
         self._zones: dict[str, tuple[int, int]] = {}
+        self._blind = b""
+
+    def pseudonym(self, name: str) -> str:
+        """A name that this ledger can count under and nobody can guess: keyed by its log key, so that without the key it is a number.
+
+        Case, width and spaces do not make another name; 32 hex digits, whatever the length of the name.
+        """
+        if not self._blind:
+            self._blind = hashlib.sha256(self.signer.sign(_PSEUDONYMS + self.origin.encode())).digest()
+        plain = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+        return hmac.new(self._blind, plain.encode("utf-8", "replace"), "sha256").hexdigest()[:32]
 
     def clock(self, tz: str, not_before: int = 0) -> Clock:
         """Now, never earlier than `not_before` (the newest time that the chain knows)."""

@@ -1,4 +1,4 @@
-"""Execute one attempt, or ask the other side about it. What a tool raises is doubt, unless it says `NotDone` (DURABILITY, section 5).
+"""Execute one attempt, or ask the other side about it. What a tool raises is doubt, unless it says `NotDone` (docs/concepts/effects.md).
 
 Tools run in this process until the sandbox exists; genesis says so. Async tools run in the loop, sync ones in a bounded set of
 threads; a thread that outlives its deadline is doubted and its late result discarded. The rule a newcomer would break: "absent" is
@@ -22,9 +22,10 @@ from mandamus.core.data import name_of
 from mandamus.core.records import Reserve
 from mandamus.core.run import Action
 from mandamus.errors import NotDone
-from mandamus.runtime import guard, handoff, threads
+from mandamus.runtime import guard, handoff, secrecy, threads
 from mandamus.runtime.context import Ctx
 from mandamus.runtime.session import Session
+from mandamus.runtime.within import within
 from mandamus.tool import Absent, Found, Tool, Unclear
 
 _workers = threads.Workers()
@@ -42,8 +43,7 @@ async def perform(s: Session, effect: e.Execute) -> e.Input:
     ctx = Ctx(s, action, values)
     try:
         with threads.call(s.run.id, action.operation):
-            async with asyncio.timeout(tool.spec.timeout_ms / 1000):
-                value = await _call(tool, ctx, values)
+            value = await within(tool.spec.timeout_ms / 1000, _call(tool, ctx, values))
     except NotDone as told:
         return _not_done(s, action, tool, str(told))
     except TimeoutError:
@@ -91,7 +91,7 @@ async def _done(s: Session, action: Action, tool: Tool, value: Any) -> e.Outcome
 def _readable(tool: Tool, value: Any) -> tuple[Any, bytes, str]:
     """(output as plain JSON, its canonical bytes, valid | invalid | oversize)."""
     try:
-        plain = msgspec.to_builtins(value)
+        plain = secrecy.masked(msgspec.to_builtins(value))
         raw = canon(plain)
     except (ValueError, TypeError, RecursionError, msgspec.EncodeError):
         return {"error": "the output has no JSON form"}, b"", "invalid"
@@ -117,7 +117,8 @@ def _text(value: Any) -> str:
 def _not_done(s: Session, action: Action, tool: Tool, reason: str) -> e.Outcome:
     again = action.attempt < tool.spec.retry.attempts
     return e.Outcome(
-        action=action.id, attempt=action.attempt, kind="failed", code="not_done", value={"reason": reason[:500]} if reason else None,
+        action=action.id, attempt=action.attempt, kind="failed", code="not_done",
+        value={"reason": secrecy.masked(reason)[:500]} if reason else None,
         retry_at=_later(s, tool, action.attempt) if again else None, data=name_of(tool.spec.data),
     )  # fmt: skip
 

@@ -28,7 +28,7 @@ from mandamus.runtime.env import Bound, Env, ulid
 from mandamus.runtime.recording import Recording
 from mandamus.runtime.session import Session
 
-_SKIPPED = (r.RunOwned, r.TimePassed)  # the fork has its own owner and its own time
+_SKIPPED = (r.RunOwned, r.TimePassed, r.ModelPriced)  # the fork has its own owner, its own time and its own price
 _BEHIND = (r.Voted, r.StopRequested, r.RunEnded, r.RunSealed, r.RunHalted)
 
 
@@ -110,11 +110,21 @@ def groups(parent: Recording) -> list[int]:
     """The last event of each group, as far as a fork may go: what followed from one answer stands together."""
     run, n, ends = fold(parent.records[:1]), 1, [0]
     while n < len(parent) and not isinstance(parent.fact(n), _BEHIND):
-        size = 1 if isinstance(parent.fact(n), _SKIPPED) else max(1, len(decide(run, parent.given(run, n))))
+        size = _skipped(parent, n) or max(1, len(decide(run, parent.given(run, n))))
         run = fold(parent.records[n : n + size], run)
         n += size
         ends.append(min(n, len(parent)) - 1)
     return ends
+
+
+def _skipped(parent: Recording, n: int) -> int:
+    """How many events at `n` a fork does not tell again: none, one, or a time that passed with the tiers that it ended."""
+    if not isinstance(parent.fact(n), _SKIPPED):
+        return 0
+    tiers = 0
+    while isinstance(parent.fact(n), r.TimePassed) and isinstance(q := parent.fact(n + tiers + 1), r.ApprovalRequested) and q.tier > 0:
+        tiers += 1
+    return 1 + tiers
 
 
 # -- telling it again --------------------------------------------------------------------------------------------------------
@@ -128,20 +138,20 @@ class _Retold:
     def until(self, end: int) -> None:
         n = 1
         while n <= end:
-            if isinstance(self.parent.fact(n), _SKIPPED):
-                n += self._skip(n)
+            if skipped := _skipped(self.parent, n):
+                self._skip(n)
+                n += skipped
                 continue
             given = self._given(n)
             before = self.s.run.seq
             self.s.take(given)
             n = self._mapped(n, before)
 
-    def _skip(self, n: int) -> int:
+    def _skip(self, n: int) -> None:
         """A takeover doubted what was started; here that is a fact of its own."""
         if isinstance(self.parent.fact(n), r.RunOwned):
             for action in [a for a in self.s.run.actions.values() if a.state == "started" and not a.child]:
                 self.s.take(e.Outcome(action=action.id, attempt=action.attempt, kind="doubt", cause="lost", retry_at=self.s.clock().now))
-        return 1
 
     def _mapped(self, n: int, before: int) -> int:
         """What followed must mean what followed then, or the fork stops before anything is saved."""
@@ -162,9 +172,9 @@ class _Retold:
         except NotDue as error:
             raise Misuse(f"event {n} does not follow again: {error}", code="MDM-0265") from None
         match given:
-            case e.Judgement():
+            case e.Rulings():
                 return msgspec.structs.replace(
-                    given, seq=self.s.run.seq, clock=self._clock(), verdicts=tuple(self._verdict(v) for v in given.verdicts)
+                    given, seq=self.s.run.seq, clock=self._clock(), rulings=tuple(self._verdict(v) for v in given.rulings)
                 )
             case e.Reply():
                 return msgspec.structs.replace(given, proposals=tuple(self._proposal(p) for p in given.proposals))
@@ -190,13 +200,13 @@ class _Retold:
     def _proposal(self, p: e.Proposal) -> e.Proposal:
         return p if p.repeats is None else msgspec.structs.replace(p, repeats=self.place[p.repeats])
 
-    def _verdict(self, v: e.Verdict) -> e.Verdict:
+    def _verdict(self, v: e.Ruling) -> e.Ruling:
         action = self.s.run.actions[v.action]
         operation = operation_id(args=action.args, call=action.call, run=self.s.run.id, tool=action.tool) if v.operation else ""
         request = None if v.request is None else self._request(v.request, v)
         return msgspec.structs.replace(v, operation=operation, reserves=(), votes=(), request=request)
 
-    def _request(self, q: e.Request, v: e.Verdict) -> e.Request:
+    def _request(self, q: e.Request, v: e.Ruling) -> e.Request:
         """Asked anew in the new run: people may answer this one."""
         s = self.s
         action = s.run.actions[v.action]

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from mandamus.core.effects import Check
+from mandamus.core.effects import GuardCheck
 from mandamus.core.messages import Message, Prompt, Settings
 from mandamus.core.records import Usage
 from mandamus.core.unbacked import candidates, unbacked
@@ -72,11 +72,11 @@ class Handle:
         return answer.text
 
 
-async def run(s: Session, view: View) -> tuple[Check, ...]:
+async def run(s: Session, view: View) -> tuple[GuardCheck, ...]:
     return tuple([await _one(s, g, view) for g in s.bound.guards if g.point == view.point])
 
 
-async def _one(s: Session, guard: Guard, view: View) -> Check:
+async def _one(s: Session, guard: Guard, view: View) -> GuardCheck:
     handle = Handle(s) if guard.wants_model else None
     began = time.monotonic()
     try:
@@ -95,27 +95,27 @@ async def _awaited(answer: Awaitable[Any]) -> Any:
     return await answer
 
 
-def _check(guard: Guard, view: View, answer: Any, usage: Usage | None) -> Check:
+def _check(guard: Guard, view: View, answer: Any, usage: Usage | None) -> GuardCheck:
     name, point, source = guard.name, guard.point, guard.source
     match answer:
         case None | Pass():
-            return Check(name=name, point=point, result="pass", source=source, usage=usage)  # type: ignore[arg-type]
+            return GuardCheck(name=name, point=point, result="pass", source=source, usage=usage)  # type: ignore[arg-type]
         case Annotate(finding=finding):
-            return Check(name=name, point=point, result="annotate", source=source, finding=finding, usage=usage)  # type: ignore[arg-type]
+            return GuardCheck(name=name, point=point, result="annotate", source=source, finding=finding, usage=usage)  # type: ignore[arg-type]
         case Block(reason=reason):
             result: Any = "annotate" if view.point in ("before_turn", "after_turn") else "block"
-            return Check(name=name, point=point, result=result, source=source, finding={"reason": reason}, usage=usage)  # type: ignore[arg-type]
+            return GuardCheck(name=name, point=point, result=result, source=source, finding={"reason": reason}, usage=usage)  # type: ignore[arg-type]
         case Fault(error=error):
-            return Check(name=name, point=point, result="block", source=source, finding={"fault": error}, usage=usage)  # type: ignore[arg-type]
+            return GuardCheck(name=name, point=point, result="block", source=source, finding={"fault": error}, usage=usage)  # type: ignore[arg-type]
         case _:
-            return Check(name=name, point=point, result="block", source=source, finding={"fault": "no verdict"}, usage=usage)  # type: ignore[arg-type]
+            return GuardCheck(name=name, point=point, result="block", source=source, finding={"fault": "no verdict"}, usage=usage)  # type: ignore[arg-type]
 
 
-async def before_turn(s: Session, turn: int, heard: list[str]) -> tuple[Check, ...]:
+async def before_turn(s: Session, turn: int, heard: list[str]) -> tuple[GuardCheck, ...]:
     """after_turn of the last turn, before_turn of this one, and `input` over the user's new words."""
     if not s.bound.guards:
         return ()
-    checks: tuple[Check, ...] = ()
+    checks: tuple[GuardCheck, ...] = ()
     if turn > 1:
         checks += await run(s, View("after_turn", turn - 1, ()))
     checks += await run(s, View("before_turn", turn, ()))
@@ -124,11 +124,11 @@ async def before_turn(s: Session, turn: int, heard: list[str]) -> tuple[Check, .
     return checks
 
 
-async def tool_result(s: Session, tool: str, text: str) -> tuple[Check, ...]:
+async def tool_result(s: Session, tool: str, text: str) -> tuple[GuardCheck, ...]:
     return await run(s, View("tool_result", s.run.turn, (text,), tool)) if s.bound.guards else ()
 
 
-async def output(s: Session, text: str) -> tuple[Check, ...]:
+async def output(s: Session, text: str) -> tuple[GuardCheck, ...]:
     """Over the final answer. What it names and no outcome carries is annotated `unbacked`, without anybody asking for it."""
     checks = await _unbacked(s, text)
     if not s.bound.guards:
@@ -136,7 +136,7 @@ async def output(s: Session, text: str) -> tuple[Check, ...]:
     return checks + await run(s, View("output", s.run.turn, (text,))) + await run(s, View("after_turn", s.run.turn, ()))
 
 
-async def _unbacked(s: Session, text: str) -> tuple[Check, ...]:
+async def _unbacked(s: Session, text: str) -> tuple[GuardCheck, ...]:
     if not candidates(text):
         return ()
     ended = [(x.out, x.seq, x.state) for x in s.past.values()] + [(x.out, x.seq, x.state) for x in s.run.actions.values()]
@@ -144,7 +144,7 @@ async def _unbacked(s: Session, text: str) -> tuple[Check, ...]:
     outcomes += [await s.value(seq, "args") for _, seq, state in ended if state == "done"]
     found = unbacked(text, outcomes)
     return (
-        (Check(name="unbacked", point="output", result="annotate", source="mandamus/unbacked/1", finding={"unbacked": list(found)}),)
+        (GuardCheck(name="unbacked", point="output", result="annotate", source="mandamus/unbacked/1", finding={"unbacked": list(found)}),)
         if found
         else ()
     )

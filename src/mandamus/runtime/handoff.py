@@ -1,8 +1,9 @@
-"""Handoff: a child run with a chain of its own, an attenuated grant and a carved budget (ARCHITECTURE, section 4).
+"""Handoff: a child run with a chain of its own, an attenuated grant and a carved budget.
 
 Its id comes from the operation id and stands in the parent's intent: after a crash, opening it again adopts it. What it answers is
-read from its own sealed chain, never believed from a message. The rule a newcomer would break: a run that lies under that id is ours
-only if its genesis says what we would have said.
+read from its own sealed chain, never believed from a message. What it may use was reserved by that intent (core/handed.py), and what it
+used is spent with its answer. The rule a newcomer would break: a run that lies under that id is ours only if its genesis says what we
+would have said.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from msgspec import UNSET
 from mandamus.core import effects as e
 from mandamus.core import records as r
 from mandamus.core.accounts import narrowed
-from mandamus.core.digests import operation_id
+from mandamus.core.handed import UNITS, carved, spends
 from mandamus.core.run import ENDED, Action, Run
 from mandamus.errors import Conflict
 from mandamus.runtime import recover
@@ -51,74 +52,35 @@ async def _open(s: Session, bound: Bound, action: Action, task: str) -> Session 
     g = s.run.genesis
     parent = r.Parent(hash=s.run.head, kind="handoff", run=s.run.id, seq=s.run.seq)
     grant = r.Grant(tools=tuple(t.name for t in bound.spec.tools if _may(s.run, t.name)))
-    carved = await _carved(s, bound)
+    budget = carved(bound.spec.budget, s.run, action, s.clock().now)
+    within = replace(bound, spec=msgspec.structs.replace(bound.spec, budget=budget))
     user = None if g.user is UNSET else g.user
     try:
-        return await recover.open_run(s.env, carved, task, run_id=action.child, user=user, depth=g.depth + 1, grant=grant, parent=parent)
+        return await recover.open_run(s.env, within, task, run_id=action.child, user=user, depth=g.depth + 1, grant=grant, parent=parent)
     except Conflict:
         head = await s.env.ledger.head(action.child)
         if head is None:
             raise
         child = await recover.read_run(s.env, bound, action.child)
-        if not _ours(s.run, child.run.genesis, bound, grant) or await child.value(0, "input") != task:
+        if not _ours(s.run, action, child.run.genesis, bound, grant) or await child.value(0, "input") != task:
             return None
     return await recover.take_over(s.env, bound, action.child)
 
 
-def _ours(run: Run, genesis: r.RunOpened, bound: Bound, grant: r.Grant) -> bool:
-    """Whether this genesis names this run as its parent, the same agent and user, and no more than it may have."""
+def _ours(run: Run, action: Action, genesis: r.RunOpened, bound: Bound, grant: r.Grant) -> bool:
+    """Whether this genesis names this run as its parent, the same agent and user, no more than it may have and what it was reserved."""
     parent, mine = genesis.parent, run.genesis
     named = parent is not UNSET and parent.kind == "handoff" and parent.run == run.id and parent.seq <= run.seq
     same = (genesis.agent, genesis.user, genesis.tenant, genesis.origin) == (bound.spec.name, mine.user, mine.tenant, mine.origin)
     granted = genesis.grant is not UNSET and set(genesis.grant.tools) <= set(grant.tools)
-    return named and same and granted and genesis.depth == mine.depth + 1
+    given = carved(genesis.budget, run, action, genesis.clock.now)
+    within = all(getattr(genesis.budget, unit) == getattr(given, unit) for unit in UNITS)
+    return named and same and granted and within and genesis.depth == mine.depth + 1
 
 
 def _may(run: Run, tool: str) -> bool:
     grant = run.genesis.grant
     return grant is UNSET or tool in grant.tools
-
-
-# -- what a child may use ------------------------------------------------------------------------------------------------------
-async def _carved(s: Session, bound: Bound) -> Bound:
-    """The agent with what is left of its parent's budget, where that is less than its own."""
-    used = await _used(s)
-    left, own = s.run.genesis.budget, bound.spec.budget
-    gone = (s.clock().now - s.run.genesis.clock.now) // 1000
-    budget = msgspec.structs.replace(
-        own,
-        calls=_less(own.calls, left.calls, used["calls"]),
-        tokens=_less(own.tokens, left.tokens, used["tokens"]),
-        wall_ms=_less(own.wall_ms, left.wall_ms, gone),
-        turns=min(own.turns, max(1, left.turns - s.run.turn)),
-        retries=min(own.retries, max(0, left.retries - s.run.spent.retries)),
-        denials=min(own.denials, left.denials),
-    )
-    return replace(bound, spec=msgspec.structs.replace(bound.spec, budget=budget))
-
-
-def _less(own: Any, limit: Any, used: int) -> Any:
-    """The smaller of the child's own limit and what is left of its parent's; UNSET is no limit."""
-    if limit is UNSET:
-        return own
-    left = max(0, limit - used)
-    return left if own is UNSET else min(own, left)
-
-
-async def _used(s: Session) -> dict[str, int]:
-    """What a run has used, with all the runs below it that it handed tasks to."""
-    spent = s.run.spent
-    out = {"calls": spent.calls, "tokens": spent.input + spent.output + s.run.reserved}
-    handed = [(x.tool, id, x.seq) for id, x in s.past.items()] + [(a.tool, a.id, a.seq) for a in s.run.actions.values()]
-    for name, id, seq in handed:
-        tool = s.bound.tools.get(name)
-        if tool is None or tool.spec.kind != "handoff" or (seq, "args") not in s.commits:
-            continue
-        run = child_id(operation_id(args=s.commits[seq, "args"], call=id, run=s.run.id, tool=name))
-        if await s.env.ledger.head(run) is not None:
-            below = await _used(await recover.read_run(s.env, s.bound.children[tool.spec.agent], run))
-            out = {k: out[k] + below[k] for k in out}
-    return out
 
 
 def child_id(operation: str) -> str:
@@ -150,11 +112,13 @@ async def _parent(s: Session, run: str) -> Any:
 
 
 async def _result(s: Session, child: Session, action: Action, effect: e.Execute) -> e.Input:
-    run = child.run
-    if run.life == "sealed" and run.end == "completed":
-        reply = await child.value(run.answer, "reply")
-        return e.Outcome(action=action.id, attempt=action.attempt, kind="done", via="child", value=reply["text"], output="valid")
-    if run.life == "sealed":
-        return e.Outcome(action=action.id, attempt=action.attempt, kind="failed", code=f"child_{run.end}", via="child")
-    s.parked.add(effect)  # the child waits, and so does this action, until the next owner looks
-    return e.Nothing()
+    run, done = child.run, child.run.end == "completed"
+    if run.life != "sealed":
+        s.parked[effect] = child.head.wake_at if child.head is not None else None  # it waits, and so does this action
+        return e.Nothing()
+    ended: dict[str, Any] = {"action": action.id, "attempt": action.attempt, "via": "child"}
+    ended["spends"] = spends(action, s.run.id, run, done)
+    if not done:
+        return e.Outcome(kind="failed", code=f"child_{run.end}", **ended)
+    reply = await child.value(run.answer, "reply")
+    return e.Outcome(kind="done", value=reply["text"], output="valid", **ended)

@@ -13,6 +13,7 @@ from msgspec import UNSET
 
 from mandamus.core import effects as e
 from mandamus.core import facts as f
+from mandamus.core import handed
 from mandamus.core import judge as j
 from mandamus.core.canonical import canon_own
 from mandamus.core.clock import Clock
@@ -23,7 +24,7 @@ from mandamus.core.payload import card_digest
 from mandamus.core.records import Ask, Issued, Reserve
 from mandamus.core.rules import CLOCK_AGE, RECONCILE_TRIES
 from mandamus.core.run import Action, Waiting, decision_of, ripe
-from mandamus.runtime import engines, handoff, people
+from mandamus.runtime import engines, handoff, mail, people
 from mandamus.runtime.batch import Batch
 from mandamus.runtime.env import ulid
 from mandamus.runtime.session import Session
@@ -40,6 +41,7 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     reserves: tuple[Reserve, ...] = ()
     used: tuple[Reserve, ...] = ()
     stopped: bool = False
+    exhausted: str = ""
 
 
 class Judging(Batch):
@@ -47,30 +49,38 @@ class Judging(Batch):
 
     async def gather(self, action: Action, tool: ToolSpec, args: dict[str, Any]) -> Gathered:
         sums, reserves = await sums_of(self, tool, args, action)
-        met, votes = await people.counted(self, action, lambda met: _wanted(self, tool, action, args, met, sums))
-        standing, allowance = await _allowance(self, tool, args, action)
-        facts = f.PeopleFacts(approved=len(votes), met=met, roles=people.roles(self.s, votes), standing=standing)
-        stopped = self.s.env.log.stopped(self.s.bound.spec.name, self.s.env.tenant) or await handoff.stopped(self)
-        used = allowance if standing and not met else ()
-        return Gathered(people=facts, votes=votes, sums=sums, reserves=reserves, used=used, stopped=stopped)
+        lent = await _allowances(self, tool, args, action)
+        facts, said = f.PeopleFacts(), people.NOBODY
+        if lent or action.granted or action.request:
+            said = await people.counted(self, action, lambda met: _wanted(self, tool, action, args, met, sums), lent)
+            facts = f.PeopleFacts(
+                allowed=said.allowed, approved=len(said.people), met=tuple(sorted(said.met)), roles=people.roles(self.s, said.people)
+            )
+        stopped = self.s.env.log.stopped(self.s.bound.spec.name, self.s.env.tenant, self.s.env.trust) or await handoff.stopped(self)
+        below, exhausted = handed_down(self, tool, action) if tool.agent else ((), "")
+        return Gathered(
+            people=facts, votes=said.votes, sums=sums, reserves=reserves + below, used=tuple(said.used), stopped=stopped,
+            exhausted=exhausted,
+        )  # fmt: skip
 
     async def said(self, action: Action, request: Waiting, decision: str) -> bool:
         """Whether people gave this answer about an outcome, by ballots that verify now."""
         return await people.said(self, action, request, decision)
 
 
-async def perform(s: Session, effect: e.Judge) -> e.Judgement:
+async def perform(s: Session, effect: e.Judge) -> e.Rulings:
     s.authority = s.env.log.authority
     batch = Judging(s, policy_clock(s, exact=any(_ages(s.run.actions[id]) for id in effect.actions)))
     if s.env.log.policies.get(s.bound.spec.name, s.bound.book.digest) != s.bound.book.digest:
-        return e.Judgement(seq=effect.seq, clock=batch.clock, verdicts=(_replaced(batch, batch.run.actions[effect.actions[0]]),))
-    verdicts: list[e.Verdict] = []
+        return e.Rulings(seq=effect.seq, clock=batch.clock, rulings=(_replaced(batch, batch.run.actions[effect.actions[0]]),))
+    verdicts: list[e.Ruling] = []
     for id in effect.actions:
         verdicts.append(await one(batch, batch.run.actions[id]))
-    return e.Judgement(seq=effect.seq, clock=batch.clock, verdicts=tuple(verdicts), read=tuple(batch.read.values()))
+    tiers = () if batch.clock is s.run.clock else mail.next_tiers(s, batch.clock)
+    return e.Rulings(seq=effect.seq, clock=batch.clock, rulings=tuple(verdicts), read=tuple(batch.read.values()), tiers=tiers)
 
 
-def _replaced(b: Judging, action: Action) -> e.Verdict:
+def _replaced(b: Judging, action: Action) -> e.Ruling:
     """Another policy of this agent was put in force while the run lives: the one at hand answers for nothing any more."""
     gone = j.Answer(layer="policy", verdict="error", code="policy_replaced", errors=("the policy of this run was replaced",))
     combined = j.combine([gone])
@@ -88,7 +98,7 @@ def _ages(action: Action) -> bool:
     return action.effect == "keyed" and action.state == "doubted"
 
 
-async def one(b: Judging, action: Action) -> e.Verdict:
+async def one(b: Judging, action: Action) -> e.Ruling:
     asked = action.request
     if action.state == "unknown" and asked and asked.about == "start":  # people said again; now its start is asked for
         return await _start(b, action)
@@ -98,7 +108,7 @@ async def one(b: Judging, action: Action) -> e.Verdict:
 
 
 def _nothing_left_to_try(b: Judging, action: Action) -> bool:
-    """Only people can say what became of it (table of DURABILITY, section 5)."""
+    """Only people can say what became of it (docs/concepts/effect-protocol.md, "Doubt")."""
     if action.state == "unknown":
         return True
     if action.state != "doubted" or action.absent:
@@ -125,7 +135,7 @@ def _age_ms(b: Judging, action: Action) -> int:
 
 
 # -- the start of an action --------------------------------------------------------------------------------------------------
-async def _start(b: Judging, action: Action) -> e.Verdict:
+async def _start(b: Judging, action: Action) -> e.Ruling:
     s, run = b.s, b.run
     tool = s.bound.tools.get(action.tool)
     first = j.contract(action, tool.spec if tool else None)
@@ -135,7 +145,7 @@ async def _start(b: Judging, action: Action) -> e.Verdict:
     got = await b.gather(action, tool.spec, args)
     known, sums = got.people, got.sums
     guarded = s.bound.spec.oversight if needs_approval(s.bound.spec, tool.spec) else ""
-    own = [first, j.asks(action, guarded, known.met), j.capability(run, action), j.limits(run, action, got.stopped)]
+    own = [first, j.asks(action, guarded, known.met), j.capability(run, action), j.limits(run, action, got.stopped, got.exhausted)]
     began = s.env.time.now()
     facts, combined = await _ask(b, tool.spec, action, args, own, known, sums)
     hypothetical = ""
@@ -149,7 +159,7 @@ async def _start(b: Judging, action: Action) -> e.Verdict:
     if combined.verdict == "allow" and not action.reserves:
         for r in (*got.reserves, *got.used):
             b.tentative[r.account] = b.tentative.get(r.account, 0) + r.amount
-    return await _with_intent(b, action, tool.spec, args, combined, facts, decision, (*got.reserves, *got.used), tuple(got.votes.values()))
+    return await _with_intent(b, action, tool.spec, args, combined, facts, decision, got)
 
 
 async def _ask(
@@ -162,7 +172,7 @@ async def _ask(
     except (ValueError, KeyError, TypeError) as error:
         broken = j.Answer(layer="policy", verdict="error", code="facts", errors=(f"facts: {error}",))
         return {}, j.combine([*own, broken])
-    unknown = engines.unknown_chain(b.s.bound.book, tuple(a for x in own for a in x.asks))
+    unknown = engines.unknown_chain(b.s.bound.book, [a for x in own for a in x.asks])
     if unknown:
         return facts, j.combine([*own, _no_chain(unknown)])
     return facts, j.combine(own + await engines.ask(b.s.bound, facts))
@@ -194,14 +204,13 @@ async def _with_intent(
     combined: j.Combined,
     facts: Any,
     decision: Any,
-    reserves: tuple[Reserve, ...],
-    votes: tuple[int, ...],
-) -> e.Verdict:
+    got: Gathered,
+) -> e.Ruling:
     verdict = _verdict(b, action, combined, tool, facts, decision)
     settle = "again" if action.state == "unknown" else ""
     if combined.verdict == "escalate":
         ask = next(a for a in combined.asks)
-        request = await _request(b, action, tool, args, combined, ask, "start")
+        request = await _request(b, action, tool, args, combined, ask, "start", got.people.allowed.count(ask.chain))
         return msgspec.structs.replace(verdict, request=request, settle=settle)
     if combined.verdict == "deny" and action.request is not None:
         chain = engines.chain_of(b.s.bound.book, action.request.chain) or f.DEFAULT_CHAIN
@@ -213,13 +222,13 @@ async def _with_intent(
     operation = action.operation or operation_id(args=action.args, call=action.call, run=b.run.id, tool=tool.name)
     return msgspec.structs.replace(
         verdict, operation=operation, capabilities=tuple(issued), deadline_ms=tool.timeout_ms, landing_ms=tool.timeout_ms,
-        reserves=reserves,
-        votes=tuple(sorted(votes)), child=handoff.child_id(operation) if tool.kind == "handoff" else "", settle=settle,
+        reserves=(*got.reserves, *got.used),
+        votes=tuple(sorted(got.votes.values())), child=handoff.child_id(operation) if tool.kind == "handoff" else "", settle=settle,
     )  # fmt: skip
 
 
-def _verdict(b: Judging, action: Action, c: j.Combined, tool: ToolSpec | None, facts: Any, decision: Any) -> e.Verdict:
-    return e.Verdict(
+def _verdict(b: Judging, action: Action, c: j.Combined, tool: ToolSpec | None, facts: Any, decision: Any) -> e.Ruling:
+    return e.Ruling(
         action=action.id, verdict=c.verdict, layers=c.layers, determining=tuple([d.id for d in c.determining]), asks=c.asks, code=c.code,
         engine=c.engine, bundle=b.s.bound.book.digest, authority=b.authority,
         facts=canon_own(facts), decision=decision, halt="denials" if c.halt else "",
@@ -227,7 +236,7 @@ def _verdict(b: Judging, action: Action, c: j.Combined, tool: ToolSpec | None, f
 
 
 def _decision(c: j.Combined, hypothetical: str, micros: int) -> dict[str, Any]:
-    """What `decision.json` needs beyond the record itself (POLICY, section 7)."""
+    """What `decision.json` needs beyond the record itself (`mandamus bundle RUN --views DIR`)."""
     out: dict[str, Any] = {"determining": msgspec.to_builtins(c.determining), "eval_micros": micros}
     if c.errors:
         out["errors"] = list(c.errors)
@@ -252,27 +261,43 @@ async def sums_of(b: Judging, tool: ToolSpec, args: dict[str, Any], action: Acti
             if money is UNSET or money.currency != limit.currency:
                 continue
             amount = money.minor
-        id = limit_account(b, limit)
+        id = limit_account(b, limit, tool, args)
         balance = await b.balance(id)
         sums[limit.id] = balance.used + b.tentative.get(id, 0) - held.get(id, 0)
         reserves.append(Reserve(account=id, amount=amount))
     return sums, tuple(reserves)
 
 
+def handed_down(b: Judging, tool: ToolSpec, action: Action) -> tuple[tuple[Reserve, ...], str]:
+    """What a handoff reserves of the run's own budget, or the code of what is used up."""
+    return handed.reserves(b.run, action, b.s.bound.children[tool.agent].spec.budget, b.tentative)
+
+
 def _applies(limit: f.Limit, tool: ToolSpec) -> bool:
     return tool.name in limit.tools if limit.tools else not limit.safety or tool.safety in limit.safety
 
 
-def limit_account(b: Judging, limit: f.Limit) -> str:
-    who = {"agent": b.s.bound.spec.name, "tenant": "-"}.get(limit.per, "-")
+def limit_account(b: Judging, limit: f.Limit, tool: ToolSpec, args: dict[str, Any]) -> str:
+    """A counterparty goes by a pseudonym: an account's name stands in records for ever, and in bundles."""
+    match limit.per:
+        case "agent":
+            who = b.s.bound.spec.name
+        case "tenant":
+            who = "-"
+        case "counterparty":
+            who = b.s.env.pseudonym(j.counterparty(tool, args))
     window = b.clock.local().date if limit.window == "day" else b.run.id
     return f"limit/{b.s.env.tenant}/{limit.id}/{who}/{window}"
 
 
-async def _allowance(b: Judging, tool: ToolSpec, args: dict[str, Any], action: Action) -> tuple[str, tuple[Reserve, ...]]:
-    """A standing vote that still covers this action: (its digest, what it would be charged). A fact for policy, not a bypass."""
-    if not b.s.env.log.standing or tool.effect == "irreversible" or tool.safety == "privileged":
-        return "", ()
+async def _allowances(b: Judging, tool: ToolSpec, args: dict[str, Any], action: Action) -> tuple[people.Lent, ...]:
+    """Standing votes that still cover this action. None for what is asked each time, nor for a deed under GDPR, Art. 22.
+
+    An action that holds reservations from an earlier attempt keeps to the allowances among them: others could not be charged any more.
+    """
+    if not b.s.env.log.standing or tool.effect == "irreversible" or tool.safety == "privileged" or needs_approval(b.s.bound.spec, tool):
+        return ()
+    out: list[people.Lent] = []
     for a in b.s.env.log.allowances(b.s.env.trust(), b.s.bound.book.digest, b.clock):
         money = j.amount(tool, args)
         charge = a.charge(tool.name, args, None if money is UNSET else money, b.run.id, b.clock.local().date)
@@ -282,16 +307,21 @@ async def _allowance(b: Judging, tool: ToolSpec, args: dict[str, Any], action: A
         for account, amount, limit in charge:
             balance = await b.balance(account)
             fits = fits and balance.used + b.tentative.get(account, 0) - held.get(account, 0) + amount <= limit
+            fits = fits and (not held or account in held)
         if fits:
-            return a.digest, tuple(Reserve(account=x, amount=n) for x, n, _ in charge)
-    return "", ()
+            out.append(people.Lent(a.principal, a.chain, tuple(Reserve(account=x, amount=n) for x, n, _ in charge)))
+    return tuple(out)
 
 
 # -- requests to people ------------------------------------------------------------------------------------------------------
-async def _request(b: Judging, action: Action, tool: ToolSpec, args: dict[str, Any], c: j.Combined, ask: Ask, about: str) -> e.Request:
+async def _request(
+    b: Judging, action: Action, tool: ToolSpec, args: dict[str, Any], c: j.Combined, ask: Ask, about: str, allowed: int = 0
+) -> e.Request:
+    """`allowed`: how many standing votes count in the first tier; that many fewer people are asked, but never nobody."""
     chain = engines.chain_of(b.s.bound.book, ask.chain)
     assert chain is not None, "an ask of an unknown chain is the verdict error"
-    quorums = tuple(max(t.quorum, ask.quorum if n == 0 else 0) for n, t in enumerate(chain.tiers))
+    first = max(1, max(chain.tiers[0].quorum, ask.quorum) - allowed)
+    quorums = (first, *(t.quorum for t in chain.tiers[1:]))
     deadlines = tuple(t.deadline_ms for t in chain.tiers)
     id, digest = ulid(b.s.env.time), people.digest_of(b.s, action)
     expires = b.clock.now + chain.total_ms * 1000
@@ -303,7 +333,7 @@ async def _request(b: Judging, action: Action, tool: ToolSpec, args: dict[str, A
     )  # fmt: skip
 
 
-async def _settle(b: Judging, action: Action) -> e.Verdict:
+async def _settle(b: Judging, action: Action) -> e.Ruling:
     """Nobody knows what became of it: ask people, or carry out what they said."""
     tool = b.s.bound.tools[action.tool]
     if engines.chain_of(b.s.bound.book, _chain(b)) is None:

@@ -7,7 +7,7 @@ administrators' signatures is ignored by the fold and reported.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,16 +15,17 @@ from msgspec import UNSET, Struct
 
 from mandamus.core import records as r
 from mandamus.core.accounts import AUTHORITY, REGISTER, Balance
-from mandamus.core.canonical import canon
+from mandamus.core.canonical import accept, canon
 from mandamus.core.clock import Clock, rfc3339
 from mandamus.core.money import minor
 from mandamus.core.payload import opened
 from mandamus.core.records import LOG, decode, event_hash, genesis_prev
-from mandamus.core.seal import Draft, Position, seal
+from mandamus.core.seal import Content, Draft, Position, seal
 from mandamus.errors import Conflict, Misuse, ProofError
 from mandamus.ports import AccountWrite, Head, Ledger, Signer, Time
-from mandamus.proof import authority, dsse
+from mandamus.proof import authority
 from mandamus.proof import ballot as ballots
+from mandamus.proof import mail as post
 from mandamus.proof.ballot import Ballot
 from mandamus.proof.trust import Trust
 from mandamus.runtime.env import salts
@@ -33,11 +34,16 @@ TRIES = 8
 
 
 class Allowance(Struct, frozen=True):
-    """A standing vote in force: what it covers and what using it costs."""
+    """A standing vote in force: whose, in which chain, what it covers and what using it costs."""
 
     digest: str
     principal: str
     ballot: Ballot
+
+    @property
+    def chain(self) -> str:
+        standing = self.ballot.standing
+        return "" if standing is None else standing.chain
 
     def charge(self, tool: str, args: dict[str, Any], money: Any, run: str, date: str) -> list[tuple[str, int, int]] | None:
         """[(account, amount, limit)] when it covers this call, else None. `money` is the AmountFacts of the call."""
@@ -70,13 +76,13 @@ class LogBook:
         self._standing: list[tuple[int, bytes]] = []
         self._withdrawn: set[str] = set()
         self.policies: dict[str, str] = {}
-        self._stops: list[r.StopRequested] = []
+        self._stops: list[tuple[int, r.StopRequested, bytes]] = []
 
-    async def open(self, origin: str, keys: Sequence[r.NamedKey], clock: Clock) -> None:
-        """Read the chain, or begin it."""
+    async def open(self, origin: str, keys: Callable[[], Sequence[r.NamedKey]], clock: Clock) -> None:
+        """Read the chain, or begin it: only then are the keys asked for, and read from their files."""
         await self.refresh()
         if self.opened is None:
-            fact = r.LogOpened(clock=clock, keys=tuple(keys), nonce=self.time.entropy(16).hex(), origin=origin, quorum=1)
+            fact = r.LogOpened(clock=clock, keys=tuple(keys()), nonce=self.time.entropy(16).hex(), origin=origin, quorum=1)
             try:
                 await self.append([Draft(fact, 0)])
             except Conflict:
@@ -114,22 +120,43 @@ class LogBook:
             case r.LogOpened() as fact:
                 self.opened = fact
             case r.Voted(scope="standing"):
-                payload = await self.ledger.payload(LOG, record.seq, "ballot")
-                part = record.body[0] if record.body else None
-                if payload is None or part is None:
-                    raise ProofError("a standing vote lost its ballot", code="MDM-0611", where=f"log (event {record.seq})")
-                self._standing.append((record.seq, canon(opened(payload, part.commit))))
+                self._standing.append((record.seq, await self._signed(record, "ballot")))
             case r.VoteWithdrawn() as fact:
                 self._withdrawn.add(fact.ballot)
             case r.PolicyChanged() as fact:
                 self.policies[fact.agent] = fact.new
             case r.StopRequested() as fact:
-                self._stops.append(fact)
+                self._stops.append((record.seq, fact, await self._signed(record, "statement") if record.body else b""))
             case _:
                 pass
 
-    def stopped(self, agent: str, tenant: str) -> bool:
-        return bool(self._stops) and any(s.agent == agent or s.tenant == tenant for s in self._stops)
+    async def _signed(self, record: r.AnyRecord, part: str) -> bytes:
+        payload = await self.ledger.payload(LOG, record.seq, part)
+        body = record.body[0] if record.body else None
+        if payload is None or body is None:
+            raise ProofError(f"a {record.type} lost its {part}", code="MDM-0611", where=f"log (event {record.seq})")
+        return canon(opened(payload, body.commit))
+
+    def stopped(self, agent: str, tenant: str, trust: Callable[[], Trust]) -> bool:
+        """Whether somebody who may has stopped this agent or this tenant. A stop that nobody signed stops nothing (see `ignored`)."""
+        return bool(self._stops) and any(
+            authority.covers(fact, agent, tenant) and not self._why_not(fact, envelope, trust()) for _, fact, envelope in self._stops
+        )
+
+    def _why_not(self, fact: r.StopRequested, envelope: bytes, trust: Trust) -> str:
+        assert self.opened is not None
+        return authority.why_no_stop(envelope or None, fact, self.opened, trust)
+
+    async def stop(self, message: post.Stop, clock: Clock, trust: Trust) -> Head:
+        """Put a signed stop of an agent or a tenant on the chain. Raises ProofError for one that would count for nothing."""
+        assert self.opened is not None
+        found = post.check_log_stop(message.envelope.encode(), trust, authority.admins(self.opened, trust))
+        if isinstance(found, str) or found[1].origin != self.opened.origin:
+            why = "wrong log" if not isinstance(found, str) else found.replace("_", " ")
+            raise ProofError(f"this stop does not count: {why}", code="MDM-0651", fix="have an approver or an administrator sign it")
+        principal, said = found
+        fact = r.StopRequested(agent=said.agent, clock=clock, mode=said.mode, principal=principal, tenant=said.tenant)
+        return await self.append([Draft(fact, 0, (Content("statement", accept(message.envelope.encode())),))], raises=True)
 
     @property
     def standing(self) -> bool:
@@ -139,10 +166,12 @@ class LogBook:
     def allowances(self, trust: Trust, policy: str, clock: Clock) -> list[Allowance]:
         """In force now: signed by an approver and by the administrators, same policy, not withdrawn, not over."""
         out = []
+        seen = set(self._withdrawn)  # equal words of two people are one allowance: it has one account
         for _, envelope in self._standing:
             allowance = self._allowance(envelope, trust)
-            if allowance is None or allowance.digest in self._withdrawn or allowance.ballot.policy != policy:
+            if allowance is None or allowance.digest in seen or allowance.ballot.policy != policy:
                 continue
+            seen.add(allowance.digest)
             standing = allowance.ballot.standing
             if standing is not None and min(standing.until, allowance.ballot.expires) > clock.now:
                 out.append(allowance)
@@ -151,22 +180,15 @@ class LogBook:
     def _allowance(self, envelope: bytes, trust: Trust) -> Allowance | None:
         """An allowance widens authority: on the same envelope stand an approver's signature and the administrators', m of n."""
         assert self.opened is not None
-        admins = authority.admins(self.opened, trust)
-        people = {key.public: principal for principal, key in trust.approvers.values()}
-        try:
-            verified = dsse.check(envelope, ballots.PAYLOAD_TYPE, [*admins, *(key for _, key in trust.approvers.values())])
-            ballot = ballots.decode(verified.payload)
-        except (ProofError, ValueError):
+        found = ballots.examine_standing(envelope, trust, authority.admins(self.opened, trust), self.opened.quorum)
+        if isinstance(found, str) or found[1].origin != self.opened.origin:
             return None
-        signed = {k.public for k in verified.keys}
-        principal = next((people[k] for k in signed if k in people), "")
-        if not principal or len(signed & {k.public for k in admins}) < self.opened.quorum:
-            return None
-        return Allowance(ballots.ballot_digest(ballot), principal, ballot)
+        return Allowance(ballots.ballot_digest(found[1]), found[0], found[1])
 
     def ignored(self, trust: Trust) -> list[int]:
-        """Standing votes on the chain that count for nothing: an incident."""
-        return [seq for seq, envelope in self._standing if self._allowance(envelope, trust) is None]
+        """Standing votes and stops on the chain that count for nothing: an incident."""
+        votes = [seq for seq, envelope in self._standing if self._allowance(envelope, trust) is None]
+        return votes + [seq for seq, fact, envelope in self._stops if self._why_not(fact, envelope, trust)]
 
     async def append(self, drafts: Sequence[Draft], *, raises: bool = False, numbered: bool = False) -> Head:
         """Compare and append; read and try again when somebody else was first.

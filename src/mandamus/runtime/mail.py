@@ -7,6 +7,7 @@ A vote and a stop are believed by their signature, a user's words by the front e
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -15,9 +16,10 @@ from msgspec import UNSET
 from mandamus.core import effects as e
 from mandamus.core import facts as f
 from mandamus.core.canonical import canon, parse
+from mandamus.core.clock import Clock
 from mandamus.core.payload import INLINE_MAX, SALT, card_digest, commit
 from mandamus.core.records import MailRef
-from mandamus.core.run import Action
+from mandamus.core.run import Action, ripe
 from mandamus.errors import ProofError
 from mandamus.proof import ballot as ballots
 from mandamus.proof import mail as post
@@ -26,6 +28,8 @@ from mandamus.runtime import ask, engines
 from mandamus.runtime.session import Session
 
 VETOES = ("reject", "halt")
+UNBELIEVED = frozenset(("malformed", "forged", "not_an_approver"))  # no signature of anybody who is trusted
+JUNK_SHOWN = 16
 
 
 async def look(s: Session) -> None:
@@ -38,10 +42,34 @@ async def look(s: Session) -> None:
 
 
 async def drain(s: Session) -> None:
-    """Every message behind the cursor becomes one fact, saved before anything else is asked."""
+    """Every message behind the cursor becomes one fact, saved before anything else is asked.
+
+    Anybody may write into a mailbox, so of what nobody signed only the first few stand for themselves: the rest of a stretch is one
+    refusal that counts them, at the place of the last.
+    """
+    junk: list[e.Mail] = []
+    shown = 0
     async for cursor, key, raw in s.env.ledger.mailbox(s.run.id, s.run.cursor):
-        s.take(await read(s, MailRef(cursor=cursor, key=key), raw))
+        given = await read(s, MailRef(cursor=cursor, key=key), raw)
+        if given.reason in UNBELIEVED and shown >= JUNK_SHOWN:
+            junk.append(msgspec.structs.replace(given, value=None))
+            continue
+        shown += given.reason in UNBELIEVED
+        _counted(s, junk)
+        s.take(given)
+    _counted(s, junk)
     await s.save()
+
+
+def _counted(s: Session, junk: list[e.Mail]) -> None:
+    """One refusal for all of these. What was forged is an incident, and is called so whatever lay around it."""
+    if not junk:
+        return
+    reasons = Counter(m.reason for m in junk)
+    value = {"first": junk[0].ref.cursor, "reasons": dict(sorted(reasons.items())), "refused": len(junk)}
+    reason = "forged" if reasons["forged"] else junk[-1].reason
+    s.take(msgspec.structs.replace(junk[-1], reason=reason, value=value))
+    junk.clear()
 
 
 async def read(s: Session, ref: MailRef, raw: bytes) -> e.Mail:
@@ -152,13 +180,17 @@ def _why_not(s: Session, action: Action | None, principal: str, ballot: ballots.
 
 
 def barred(s: Session, tier: f.Tier, action: Action, principal: str, decision: str) -> str:
-    """Why this person may not say this about this action, or "". Whoever asked for it or wrote its arguments does not judge it."""
-    user = s.run.genesis.user
-    asked = "requester" in tier.sod and user is not UNSET and principal == user.principal
-    wrote = "author" in tier.sod and principal == action.author
-    if asked or wrote:
+    """Why this person may not say this about this action, or ""."""
+    if own(s, tier, action, principal):
         return "own_request"
     return "" if may_vote(s, tier, principal, decision) else "not_an_approver"
+
+
+def own(s: Session, tier: f.Tier, action: Action, principal: str) -> bool:
+    """Whoever asked for it or wrote its arguments does not judge it."""
+    user = s.run.genesis.user
+    asked = "requester" in tier.sod and user is not UNSET and principal == user.principal
+    return asked or ("author" in tier.sod and principal == action.author)
 
 
 def may_vote(s: Session, tier: f.Tier, principal: str, decision: str) -> bool:
@@ -182,10 +214,15 @@ def _holds(s: Session, principal: str, of: tuple[str, ...]) -> bool:
 def time_passed(s: Session) -> e.Time:
     """The clock as a fact, with the next tier of every request whose tier has ended."""
     clock = s.clock()
+    return e.Time(clock=clock, tiers=next_tiers(s, clock))
+
+
+def next_tiers(s: Session, clock: Clock) -> tuple[e.NextTier, ...]:
+    """Wherever this clock is recorded, the next tier is asked in the same append: `verify` demands it of every TimePassed."""
     tiers = []
     for action in s.run.open_actions:
         request = action.request
-        if request is None or request.over or clock.now < request.until:
+        if request is None or ripe(request) or clock.now < request.until:
             continue
         chain = engines.chain_of(s.bound.book, request.chain)
         if chain is not None and request.tier + 1 < len(chain.tiers):
@@ -193,4 +230,4 @@ def time_passed(s: Session) -> e.Time:
             carries = tuple(v.seq for v in request.votes if may_vote(s, tier, v.principal, v.decision))
             until = request.until + tier.deadline_ms * 1000
             tiers.append(e.NextTier(action=action.id, tier=request.tier + 1, quorum=tier.quorum, until=until, carries=carries))
-    return e.Time(clock=clock, tiers=tuple(tiers))
+    return tuple(tiers)

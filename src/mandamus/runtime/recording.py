@@ -136,12 +136,12 @@ class Recording:
             known["fault"] = first.code if first.cause == "context" else ""
         return e.Prepared(**known, checks=checks)
 
-    def checks(self, n: int) -> tuple[e.Check, ...]:
+    def checks(self, n: int) -> tuple[e.GuardCheck, ...]:
         out = []
         while isinstance(fact := self.fact(n), r.GuardrailChecked):
             usage = None if fact.usage is UNSET else fact.usage
             finding = self.values(n).get("finding")
-            out.append(e.Check(name=fact.name, point=fact.point, result=fact.result, source=fact.source, finding=finding, usage=usage))
+            out.append(e.GuardCheck(name=fact.name, point=fact.point, result=fact.result, source=fact.source, finding=finding, usage=usage))
             n += 1
         return tuple(out)
 
@@ -266,13 +266,13 @@ class Recording:
         fact = self.fact(n + 1)
         return n + 1 if isinstance(fact, kind) and fact.action == action else None
 
-    def _judgement(self, run: Run, n: int) -> e.Judgement:
+    def _judgement(self, run: Run, n: int) -> e.Rulings:
         effect = self.judge_effect(run, n)
         places = [(a, self.judged(n, a)) for a in effect.actions]
         verdicts = tuple(self.verdict(at) for _, at in places if at is not None)
-        return e.Judgement(seq=run.seq, clock=run.clock or run.genesis.clock, verdicts=verdicts)
+        return e.Rulings(seq=run.seq, clock=run.clock or run.genesis.clock, rulings=verdicts)
 
-    def verdict(self, n: int) -> e.Verdict:
+    def verdict(self, n: int) -> e.Ruling:
         fact = self.fact(n)
         known: dict[str, Any] = {}
         if (at := self.behind(n, fact.action, r.ActionStarted)) is not None:
@@ -291,7 +291,7 @@ class Recording:
         else:
             halted = self.fact(n + 1)
             known["halt"] = halted.cause if isinstance(halted, r.RunHalted) and halted.cause in ("denials", "people") else ""
-        return e.Verdict(
+        return e.Ruling(
             action=fact.action,
             verdict=fact.verdict,
             layers=fact.layers,

@@ -6,27 +6,32 @@ The fold comes from the records alone, each checked against its hash; what anoth
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
 from mandamus.core import records as r
 from mandamus.core.accounts import REGISTER, Balance
 from mandamus.core.clock import rfc3339
 from mandamus.core.digests import ownership
-from mandamus.core.records import EMPTY_ROOT, decode, event_hash, genesis_prev
+from mandamus.core.records import EMPTY_ROOT, genesis_prev
 from mandamus.core.rules import owned, wakes
 from mandamus.core.run import EMPTY
 from mandamus.core.seal import Content, Draft, Position, seal
-from mandamus.errors import Conflict, Misuse, ProofError
+from mandamus.errors import Conflict, Misuse, ProofError, Unavailable
 from mandamus.ports import AccountWrite, Head, Wake
+from mandamus.proof.chain import Walk, further
 from mandamus.proof.keys import b64
-from mandamus.runtime import mail, prepare, threads
+from mandamus.proof.life import Life
+from mandamus.runtime import mail, owed, prepare, threads
 from mandamus.runtime.env import Bound, Env, ulid
 from mandamus.runtime.session import Session
 
 LEASE_MS = 15_000
 ISOLATION = "in_process"
+PAGE = 256  # records are verified and folded in batches, and let go
 
 
 async def open_run(env: Env, bound: Bound, prompt: str, *, run_id: str = "", user: r.User | None = None, **genesis: Any) -> Session:
@@ -45,15 +50,19 @@ async def open_run(env: Env, bound: Bound, prompt: str, *, run_id: str = "", use
         )  # fmt: skip
         actor = r.Actor(agent=bound.spec.name, principal=user.principal if user else "p-local", runtime=bound.definition)
         position = Position(id, -1, genesis_prev(id, fact), 1)
-        sealed, position = seal([Draft(fact, 0, (Content("input", prompt),), actor)], position, rfc3339(env.time.now()), env.salts)
+        drafts = [Draft(fact, 0, (Content("input", prompt),), actor)]
+        if bound.spec.price is not UNSET:
+            drafts.append(Draft(r.ModelPriced(price=bound.spec.price), 0))
+        sealed, position = seal(drafts, position, rfc3339(env.time.now()), env.salts)
         after, delta = before.plus(id, 0)
         also = [AccountWrite(after.id, after.version, after.hash, 0, 0, delta, id, 0)]
         s = Session(env, bound, EMPTY, position, None)
-        s.fold_in(sealed[0].record, sealed[0].hash)
+        for one in sealed:
+            s.fold_in(one.record, one.hash)
         s.values[(0, "input")] = prompt
         try:
             s.head = await env.ledger.append(
-                id, None, [sealed[0].raw], payloads=sealed[0].payloads, also=also, wake=Wake(wakes(s.run)[0], 0, "running")
+                id, None, [x.raw for x in sealed], payloads=sealed[0].payloads, also=also, wake=Wake(wakes(s.run)[0], 0, "running")
             )
         except Conflict as conflict:
             if conflict.on == "account":
@@ -79,36 +88,51 @@ async def _hold(s: Session) -> Session:
     return s
 
 
-async def read_run(env: Env, bound: Bound, run: str) -> Session:
-    """Fold a stored run, checking every hash, without owning it. Raises Misuse when there is none, ProofError when it is broken."""
+async def read_run(env: Env, bound: Bound, run: str, at: r.Parent | None = None) -> Session:
+    """Fold a stored run, checking every hash and step, without owning it. With `at`: as it stood at that event, and not a word later.
+
+    Raises Misuse when there is none, ProofError when it is broken.
+    """
     head = await env.ledger.head(run)
     if head is None:
         raise Misuse(f"there is no run {run}", code="MDM-0250", fix="mandamus runs")
+    if at is not None:
+        head = msgspec.structs.replace(head, seq=at.seq, hash=at.hash)
     s = Session(env, bound, EMPTY, Position(run, -1, "", 1), head)
     s.proposed = None
-    prev = ""
+    fold_in, moving = s.fold_in, owed.KINDS
+
+    def believe(record: r.AnyRecord, hash: str) -> None:
+        fold_in(record, hash)
+        if type(record.fact) in moving and owed.moves(s.run, record.fact):
+            s.moved.append(record)
+
+    walked, page = Walk([], Life(head.seq + 1), run=run), list[bytes]()
     async for raw in env.ledger.read(run, upto=head.seq):
-        record = decode(raw)
-        hash = event_hash(raw)
-        if record.seq == 0:
-            if not isinstance(record.fact, r.RunOpened):
-                raise ProofError("a run begins with RunOpened", code="MDM-0641", where=f"run {run} (event 0)")
-            prev = genesis_prev(run, record.fact)
-        if record.prev != prev or record.seq != s.run.seq + 1 or record.run != run:
-            raise ProofError(
-                f"event {record.seq} does not follow the one before it", code="MDM-0641", where=f"run {run} (event {record.seq})",
-                expected=prev[:12], found=record.prev[:12], why="somebody changed the stored chain: nothing is done with it",
-            )  # fmt: skip
-        s.fold_in(record, hash)
-        prev = hash
-    if prev != head.hash:
-        raise ProofError(
-            f"the last event of run {run} is not the one its head names", code="MDM-0642", expected=head.hash[:12], found=prev[:12],
-            why="the end of the chain was cut or changed",
-        )  # fmt: skip
-    s.position = Position(run, s.run.seq, prev, s.run.epoch)
+        page.append(raw)
+        if len(page) == PAGE:
+            further(walked, page, each=believe)
+            page.clear()
+    further(walked, page, each=believe)
+    _refuse_broken(walked, head)
+    s.position = Position(run, s.run.seq, walked.head, s.run.epoch)
     s.saved = (s.run, s.position, s.transcript.mark())
     return s
+
+
+def _refuse_broken(walked: Walk, head: Head) -> None:
+    """Nothing is done with a chain that somebody changed, nor with one that our rules cannot have made."""
+    if (f := walked.fault) is not None:
+        raise ProofError(
+            f"event {f.event} cannot stand where it stands: {f.what}", code=f.code, where=f"run {head.run} ({f.where})",
+            expected=f.expected[:12], found=f.found[:12], fix=f.fix,
+            why=f.why or "somebody changed the stored chain: nothing is done with it",
+        )  # fmt: skip
+    if walked.head != head.hash:
+        raise ProofError(
+            f"the last event of run {head.run} is not the one its head names", code="MDM-0642", expected=head.hash[:12],
+            found=walked.head[:12], why="the end of the chain was cut or changed",
+        )  # fmt: skip
 
 
 async def take_over(env: Env, bound: Bound, run: str) -> Session:
@@ -122,6 +146,7 @@ async def take_over(env: Env, bound: Bound, run: str) -> Session:
         if s.run.life == "sealed":
             return s
         await recall(s)
+        s.owed = await owed.missing(s, s.moved) if s.moved else []
         await _say_so(s)
         if s.head.mail > s.run.cursor:
             await mail.drain(s)
@@ -141,14 +166,14 @@ async def _say_so(s: Session) -> None:
 
 
 async def recall(s: Session) -> None:
-    """Put the history of the thread's earlier run before the new input. Labels and order stay those of the earlier run.
+    """Put the history of the thread's earlier run, as it stood then, before the new input. Labels and order stay those of that run.
 
     A fork carries its own history, and continues the thread that its parent continued.
     """
     parent = s.run.genesis.parent
     if parent is UNSET or parent.kind == "handoff":
         return
-    earlier = await read_run(s.env, s.bound, parent.run)
+    earlier = await read_run(s.env, s.bound, parent.run, parent)
     await recall(earlier)
     if parent.kind == "fork":
         s.messages, s.tokens, s.replies = list(earlier.messages), earlier.tokens, earlier.replies
@@ -163,10 +188,22 @@ async def give_back(s: Session) -> None:
     if s.live is None or s.head is None:
         return
     s.live = None
+    await _wake_parent(s)
     if threads.busy(s.run.id):
         s.env.lingering[s.run.id] = asyncio.get_running_loop().create_task(_when_quiet(s.env, s.head))
     else:
         await s.env.ledger.renew(s.head, 0)
+
+
+async def _wake_parent(s: Session) -> None:
+    """A run that waits for this child wants to be looked at when it has ended. A hint: what the child answers is read from its chain."""
+    parent = s.run.genesis.parent
+    if s.run.life != "sealed" or parent is UNSET or parent.kind != "handoff":
+        return
+    with contextlib.suppress(Conflict, Unavailable):  # somebody moved it: it is looked at already
+        head = await s.env.ledger.head(parent.run)
+        if head is not None and head.state == "child":
+            await s.env.ledger.append(parent.run, head, [], wake=Wake(0, head.mail, "child"))
 
 
 async def _when_quiet(env: Env, head: Head) -> None:

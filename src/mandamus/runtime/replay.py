@@ -186,6 +186,8 @@ class _Walk:
         match record.fact:
             case r.RunOwned() as fact:
                 return owned(run, fact)
+            case r.ModelPriced() as fact:
+                return [Draft(r.ModelPriced(price=self.bound.spec.price or fact.price), 0)]
             case r.RunHalted(cause="engine" | "poison"):  # a fault of that day; it has no cause in the chain
                 return [Draft(record.fact, record.turn)]
             case r.TurnStarted() | r.ModelCalled() | r.RunHalted(cause="budget" | "context"):
@@ -211,22 +213,24 @@ class _Walk:
         given = await ask.reply(self.s, effect, self.recording.answer(n))
         return msgspec.structs.replace(given, checks=self.recording.checks(n + 1))
 
-    async def _judgement(self, n: int) -> e.Judgement:
+    async def _judgement(self, n: int) -> e.Rulings:
         run, verdicts = self.s.run, []
+        tentative: dict[str, int] = {}  # of the whole batch: a later handoff shares what the earlier ones left
         for id in self.recording.judge_effect(run, n).actions:
             at = self.recording.judged(n, id)
             if at is None and not self.recording.settled(n, id):
                 break  # the group ended before this one: an error, a refusal that ends the batch
-            verdicts.append(await self._verdict(run.actions[id], at))
-        return e.Judgement(seq=run.seq, clock=run.clock or run.genesis.clock, verdicts=tuple(verdicts))
+            verdicts.append(await self._verdict(run.actions[id], at, tentative))
+        return e.Rulings(seq=run.seq, clock=run.clock or run.genesis.clock, rulings=tuple(verdicts))
 
-    async def _verdict(self, action: Action, at: int | None) -> e.Verdict:
+    async def _verdict(self, action: Action, at: int | None, tentative: dict[str, int]) -> e.Ruling:
         fact: Any = None if at is None else self.recording.fact(at)
         asked = {} if at is None else self.recording.value(at, "facts")
         if at is not None and fact.verdict == "error":
             return self.recording.verdict(at)  # an engine that did not answer: a fault of that day, and a recorded input
         self.s.authority = 0 if fact is None else fact.authority
         batch = _Recorded(self.s, self.s.clock(), self.recording, at, asked)
+        batch.tentative = tentative
         return await judge.one(batch, action)
 
     # -- comparison ----------------------------------------------------------------------------------------------------------
@@ -277,23 +281,26 @@ class _Recorded(Judging):
         if self.asked["clock"] != msgspec.to_builtins(self.clock.local()):
             raise _Diverged("body.facts.clock", _hidden(self.asked["clock"]), _hidden(msgspec.to_builtins(self.clock.local())))
         people = msgspec.convert(self.asked["people"], f.PeopleFacts)
-        surplus = set(people.met) - self._answered(action)
+        surplus = set(people.met) - self._answered(action) - set(people.allowed)
         if surplus:
             raise _Diverged("body.facts.people.met", sorted(people.met), "no such votes in the chain")
         intent = self.recording.behind(self.at, action.id, r.ActionStarted)
         started = None if intent is None else self.recording.fact(intent)
         _, reserves = await judge.sums_of(self, tool, args, action)
-        if started and not started.reserves and self.recording.forked:
-            reserves = ()  # told again: the parent reserved it
+        below, exhausted = judge.handed_down(self, tool, action) if tool.agent else ((), "")
+        if self.recording.forked and not (started and started.reserves):
+            reserves, below = () if started else reserves, ()  # told again: the parent reserved it
+            exhausted = str(fact.code) if tool.agent and str(fact.code).endswith("_exhausted") else ""
         used = tuple(x for x in started.reserves if x.account.startswith("standing/")) if started else ()
         votes = {str(seq): seq for seq in started.votes} if started else {}
         return Gathered(
             people=people,
             votes=votes,
             sums=dict(self.asked["sums"]),
-            reserves=reserves,
+            reserves=reserves + below,
             used=used,
             stopped="limits.stop" in fact.determining,
+            exhausted=exhausted,
         )
 
     def _answered(self, action: Action) -> set[str]:

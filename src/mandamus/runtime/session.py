@@ -6,6 +6,7 @@ The rule a newcomer would break: nothing unsaved is shown to anybody, and what a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
@@ -60,7 +61,8 @@ class Session:
         self.env, self.bound, self.run, self.position, self.head = env, bound, run, position, head
         self.transcript = Transcript()
         self.unsaved: list[Sealed] = []
-        self.flying: dict[e.Effect, asyncio.Task[e.Input]] = {}
+        self.flying: dict[e.Effect, asyncio.Future[e.Input]] = {}
+        self.at_once = 0  # effects that were begun in the task of the drive
         self.changes: list[Change] = []
         self.balances: dict[str, Balance] = {}
         self.read: dict[str, Balance] = {}  # the accounts that an unsaved intent rests on, as its judgement read them
@@ -74,7 +76,8 @@ class Session:
         self.tokens = 0
         self.inbox: list[tuple[e.Input, asyncio.Future[bool]]] = []
         self.landed: list[e.Effect] = []
-        self.parked: set[e.Effect] = set()
+        self.parked: dict[e.Effect, int | None] = {}  # what waits for a child run, and when that one wants to be looked at
+        self.moved: list[r.AnyRecord] = []  # of a stored run: what moved accounts
         self.doubts: dict[str, int] = {}
         self.owed: list[Change] = []
         self.bell: asyncio.Future[bool] | None = None
@@ -97,11 +100,19 @@ class Session:
             drafts = decide(self.run, given)
         except NotDue:
             return False
-        if type(given) is e.Judgement and any(type(d.fact) is r.ActionStarted for d in drafts):
-            self.read.update({b.id: b for b in given.read})
-            self.authority = min(v.authority for v in given.verdicts)
+        if type(given) is e.Rulings:
+            self._rest_on(given, drafts)
         self.record(drafts)
         return True
+
+    def _rest_on(self, given: e.Rulings, drafts: Sequence[Draft]) -> None:
+        """What its intents rest on goes along with them: the accounts and the authority, as they were read."""
+        for draft in drafts:
+            if type(draft.fact) is r.ActionStarted:
+                for b in given.read:
+                    self.read[b.id] = b
+                self.authority = min([x.authority for x in given.rulings])
+                return
 
     def record(self, drafts: Sequence[Draft]) -> None:
         if not drafts:
@@ -170,7 +181,8 @@ class Session:
         starts = False
         for x in self.unsaved:
             starts = starts or type(x.record.fact) is r.ActionStarted
-        tries = SETTLES_MAX if self.run.life == "sealed" else 3  # behind the seal nothing is appended that could carry it
+        sealed = self.run.life == "sealed"
+        tries = SETTLES_MAX if sealed else 3
         for attempt in range(tries + 1):
             try:
                 await self._append(starts, settle=attempt < tries)
@@ -183,6 +195,8 @@ class Session:
                 if starts:
                     await self._roll_back()
                     return False
+                if sealed and attempt == tries - 1 and not self._unseal():
+                    return True
         raise AssertionError("an append without accounts cannot conflict on one")
 
     async def _append(self, starts: bool, settle: bool) -> None:
@@ -196,13 +210,13 @@ class Session:
         if starts:
             moved = {x.id for x in also}
             also += [AccountCheck(b.id, b.version) for b in self.read.values() if b.id not in moved]
-            also.append(AccountCheck(AUTHORITY, self.authority))
-        at, word = wakes(self.run, self.due())
+            also += [AccountCheck(AUTHORITY, self.authority)]
+        at, word = wakes(self.run, self.due(), self.parked)
         wake = Wake(at, self.run.cursor, word)
         self.head = await self._write(raws, payloads, also, wake)
         done, self.unsaved = self.unsaved, []
         self.owed, self.changes = [] if settle else self.owed + self.changes, []
-        self.read.clear()
+        self.read = {}
         self.saved = (self.run, self.position, self.transcript.mark())
         for written in also:
             if type(written) is AccountWrite:
@@ -210,14 +224,24 @@ class Session:
         for subscriber in self.subscribers:
             subscriber(done)
         if self.watchers:
-            self._tell()
+            self.tell_watchers()
+
+    async def say_waiting(self) -> None:
+        """The head row says that the run waits for its children, and nobody claims it in vain. A hint: nothing rests on it."""
+        at, word = wakes(self.run, self.due(), self.parked)
+        if self.head is None or self.unsaved or (self.head.wake_at, self.head.state) == (at, word):
+            return
+        with contextlib.suppress(Unavailable):
+            self.head = await self.env.ledger.append(self.run.id, self.head, [], wake=Wake(at, self.run.cursor, word))
 
     async def _write(self, raws: list[bytes], payloads: list[Payload], also: Sequence[AccountWrite | AccountCheck], wake: Wake) -> Head:
         """An unknown outcome is resolved before anything else: read the head, resend the same bytes, or believe after a later write."""
         last = self.unsaved[-1].hash
-        for _ in range(3):
+        for enough in (False, False, True):
             try:
-                return await self.env.ledger.append(self.run.id, self.head, raws, payloads=payloads, also=also, wake=wake)
+                return await self.env.ledger.append(
+                    self.run.id, self.head, raws, payloads=payloads, also=also, wake=wake, seals=self.unsaved
+                )
             except Unavailable as lost:
                 if lost.outcome == "none":
                     raise
@@ -226,7 +250,9 @@ class Session:
                     return now
                 if (now.hash if now else None) != (self.head.hash if self.head else None):
                     raise Conflict("another process wrote this run", on="run", head=now, fix="mandamus show " + self.run.id) from lost
-        raise Unavailable("the ledger does not answer", outcome="unknown", why="without a durable log nothing is done (law 1)")
+                if enough:
+                    raise  # it says what is wrong with the ledger, and what helps
+        raise AssertionError("the third fault is raised")
 
     async def _writes(self) -> list[AccountWrite | AccountCheck]:
         now: dict[str, Balance] = {}
@@ -250,6 +276,20 @@ class Session:
     async def _roll_back(self) -> None:
         """Back to the last saved state, plus everything unsaved before the first judgement; that one is void."""
         cut = next((i for i, x in enumerate(self.unsaved) if isinstance(x.record.fact, r.ActionJudged)), len(self.unsaved))
+        self._rewind(cut)
+        await self.env.log.refresh()
+
+    def _unseal(self) -> bool:
+        """A run is not sealed while an account has not heard of what it spent: behind the seal nothing could carry it any more.
+
+        False: nothing else is unsaved. Whoever takes the run over settles what is owed, and seals.
+        """
+        self._rewind(len(self.unsaved) - 1)
+        self.parked.update(dict.fromkeys(self.due(), 0))
+        return bool(self.unsaved)
+
+    def _rewind(self, cut: int) -> None:
+        """Back to the last saved state, plus the first `cut` of what is unsaved."""
         kept = self.unsaved[:cut]
         self.run, self.position, mark = self.saved
         self.transcript.rewind(mark)
@@ -259,14 +299,13 @@ class Session:
             self.fold_in(one.record, one.hash)
             self.unsaved.append(one)
             self.position = Position(self.run.id, one.record.seq, one.hash, self.position.epoch)
-        await self.env.log.refresh()
 
     async def unstart(self) -> None:
         """Take back unsaved intents: nobody will carry them out, and nothing may say that they could have been."""
         if any(isinstance(x.record.fact, r.ActionStarted) for x in self.unsaved):
             await self._roll_back()
 
-    def _tell(self) -> None:
+    def tell_watchers(self) -> None:
         """Wake tools that wait for the end of an action they proposed."""
         for id, future in list(self.watchers.items()):
             action = self.run.actions.get(id)
@@ -286,6 +325,12 @@ class Session:
         finally:
             self.landed.append(effect)
             self.ring()
+
+    def land_here(self, effect: e.Effect) -> asyncio.Future[e.Input]:
+        """A place for what an effect comes to that no task carried out."""
+        place = self.flying[effect] = asyncio.get_running_loop().create_future()
+        self.landed.append(effect)
+        return place
 
     def hand_in(self, given: e.Input, heard: asyncio.Future[bool]) -> None:
         """From a running tool into the loop."""
@@ -347,7 +392,7 @@ class Session:
         if len(missing) < PRELOAD_MIN:
             return
         first, last = min(missing)[0], max(missing)[0]
-        async for p in self.env.ledger.payloads(self.run.id, first - 1):
+        async for p in self.env.ledger.payloads(self.run.id, first - 1, tuple({part for _, part in missing})):
             if p.seq > last:
                 return
             if (p.seq, p.part) in missing:
@@ -367,8 +412,8 @@ class Session:
         """seq of an equal earlier proposal of this run, by canonical arguments; only the number is ever recorded."""
         if self.proposed is None:
             self.proposed = {}
-            async for p in self.env.ledger.payloads(self.run.id):
-                if p.part == "args" and p.seq in self.tools_of:
+            async for p in self.env.ledger.payloads(self.run.id, parts=("args",)):
+                if p.seq in self.tools_of:
                     opened(p, self.commits[(p.seq, "args")])
                     self.proposed[(self.tools_of[p.seq], p.bytes[SALT:])] = p.seq
         return self.proposed.get((tool, args))
@@ -379,7 +424,5 @@ class Session:
 
 def _irreversible(run: Run, fact: r.Fact) -> bool:
     """An irreversible outcome is saved at once; so is the result of a call that a running tool waits for."""
-    if not isinstance(fact, r.ActionEnded | r.ActionDoubted):
-        return False
-    action = run.actions[fact.action]
+    action = run.actions[fact.action]  # type: ignore[attr-defined]
     return action.effect == "irreversible" or bool(action.parent)

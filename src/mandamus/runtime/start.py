@@ -1,10 +1,8 @@
-"""Before a run: check every duty, say once what a person must know; and the bus that tells subscribers what was committed."""
+"""Before a run: check every duty, say once what a person must know."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +11,7 @@ from msgspec import UNSET
 from mandamus.core import records as r
 from mandamus.core.canonical import accept
 from mandamus.core.duties import Reason, reasons
-from mandamus.core.seal import Content, Draft, Sealed
+from mandamus.core.seal import Content, Draft
 from mandamus.errors import EngineFault, RunRefused
 from mandamus.proof import authority, dsse
 from mandamus.proof.keys import parse_vkey
@@ -24,11 +22,11 @@ STATEMENT_LIFE = 60_000_000
 _said: set[tuple[str, str]] = set()
 
 
-async def may_start(env: Env, bound: Bound, resumes: str = "", *, also: Sequence[Reason] = (), author: str = "") -> None:
+async def may_start(env: Env, bound: Bound, resumes: str = "", *, also: Sequence[Reason] = (), author: Any = None) -> None:
     """Every reason at once, of the agent and of those it may hand a task to, recorded on chain `log`. Raises RunRefused.
 
     A refused start takes a register number; a refused resume leaves its run where it is. `also`: what the caller found, `author`: who
-    signed agent.yaml.
+    signed agent.yaml (`name` when the trust file knows the key, else `stranger`).
     """
     family = _family(bound)
     for engine in (engine for b in family for _, engine in b.engines):
@@ -53,10 +51,14 @@ def _family(bound: Bound) -> list[Bound]:
     return [bound, *(b for child in bound.children.values() for b in _family(child))]
 
 
-def _reasons(env: Env, bound: Bound, author: str) -> tuple[Reason, ...]:
+def _reasons(env: Env, bound: Bound, author: Any) -> tuple[Reason, ...]:
     trust = env.trust()
     people = sorted({p for p, _ in trust.approvers.values()})
-    return reasons(bound.spec, bound.book, tier=env.tier, isolation=ISOLATION, approvers=people, roles=trust.roles, author=author)
+    return reasons(bound.spec, bound.book, tier=env.tier, isolation=ISOLATION, approvers=people, roles=trust.roles, **_signer(author))
+
+
+def _signer(author: Any) -> dict[str, str]:
+    return {} if author is None else {"author": author.name, "stranger": author.stranger}
 
 
 async def _policy_in_force(env: Env, bound: Bound) -> None:
@@ -72,16 +74,19 @@ async def _policy_in_force(env: Env, bound: Bound) -> None:
     await env.log.append([Draft(fact, 0, (Content("statement", accept(envelope)),))], raises=True)
 
 
-def say_once(env: Env, agent: Any, author: str = "") -> None:
+def say_once(env: Env, agent: Any, author: Any) -> None:
     for key, text in _notes(agent, author):
         if (agent.spec.name, key) not in _said:
             _said.add((agent.spec.name, key))
             env.warn(text)
 
 
-def _notes(agent: Any, author: str) -> list[tuple[str, str]]:
+def _notes(agent: Any, author: Any) -> list[tuple[str, str]]:
     out = [("isolation", f"mandamus: tools of {agent.spec.name!r} run in this process (isolation: {ISOLATION}); tier dev only")]
-    if agent.manifest and not author:
+    if agent.manifest and author.stranger:
+        signed = f"is signed by {author.stranger}, whom the trust file does not know; {author.fix}"
+        out.append((f"signed by {author.vkey}", f"mandamus: agent.yaml of {agent.spec.name!r} {signed}"))
+    elif agent.manifest and not author.name:
         out.append(("unsigned", f"mandamus: agent.yaml of {agent.spec.name!r} is unsigned: whoever may write it may change the agent"))
     for tool in agent.tools.values():
         if not tool.said_effect:
@@ -93,41 +98,3 @@ def _notes(agent: Any, author: str) -> list[tuple[str, str]]:
                 )
             )
     return out
-
-
-class Bus:
-    """Subscribers hear of records after their commit, in order, in one bounded task; one that fails is left behind, the run is not."""
-
-    def __init__(self, subscribers: Sequence[tuple[Callable[[Any], Any], frozenset[str] | None]]) -> None:
-        self._subscribers = list(subscribers)
-        self._queue: asyncio.Queue[r.AnyRecord | None] = asyncio.Queue()
-        self._task = asyncio.create_task(self._deliver()) if subscribers else None
-
-    def publish(self, sealed: Sequence[Sealed]) -> None:
-        if self._task is not None:
-            for one in sealed:
-                self._queue.put_nowait(one.record)
-
-    async def _deliver(self) -> None:
-        while (record := await self._queue.get()) is not None:
-            for fn, types in self._subscribers:
-                if types is None or record.type in types:
-                    await _quietly(fn, record)
-
-    async def close(self, patience_s: float = 5.0) -> None:
-        if self._task is None:
-            return
-        self._queue.put_nowait(None)
-        try:
-            await asyncio.wait_for(self._task, patience_s)
-        except TimeoutError:
-            pass
-
-
-async def _quietly(fn: Callable[[Any], Any], record: r.AnyRecord) -> None:
-    try:
-        answer = fn(record)
-        if inspect.isawaitable(answer):
-            await answer
-    except Exception:  # a subscriber's fault is its own
-        return

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import contextvars
 import queue
 import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 WORKERS_MAX = 16
@@ -25,22 +24,33 @@ _Call = tuple[str, str]
 _calling: contextvars.ContextVar[_Call | None] = contextvars.ContextVar("calling", default=None)
 _alive: Counter[_Call] = Counter()  # threads per (run, operation)
 _counting = threading.Lock()
-_loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
+_ready: weakref.ref[asyncio.AbstractEventLoop] | None = None  # the loop that was prepared last
 
 
-@contextlib.contextmanager
-def call(run: str, operation: str) -> Iterator[None]:
+class call:
     """Around a tool's call: the threads that it asks the event loop for are counted as its own."""
-    loop = asyncio.get_running_loop()
-    if loop not in _loops:
-        _loops.add(loop)
-        if getattr(loop, "_default_executor", None) is None:  # a program that brought its own keeps it
-            loop.set_default_executor(_Counted(thread_name_prefix="asyncio"))
-    token = _calling.set((run, operation))
-    try:
-        yield
-    finally:
-        _calling.reset(token)
+
+    __slots__ = ("_key", "_token")
+
+    def __init__(self, run: str, operation: str) -> None:
+        self._key = run, operation
+
+    def __enter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        if _ready is None or loop is not _ready():
+            _prepare(loop)
+        self._token = _calling.set(self._key)
+
+    def __exit__(self, *_: object) -> None:
+        _calling.reset(self._token)
+
+
+def _prepare(loop: asyncio.AbstractEventLoop) -> None:
+    """Its threads are counted from now on. A program that brought its own executor keeps it."""
+    global _ready
+    if getattr(loop, "_default_executor", None) is None:
+        loop.set_default_executor(_Counted(thread_name_prefix="asyncio"))
+    _ready = weakref.ref(loop)
 
 
 def busy(run: str, operation: str = "") -> bool:

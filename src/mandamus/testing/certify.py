@@ -1,21 +1,23 @@
-"""`certify("agent.py")`: find the agent in a file, a module or a manifest, and crash it everywhere.
+"""`certify("agent.py")`: find the agent in a file, a module or a manifest, and crash it everywhere. `certify_folder("desk/")`: all of it.
 
-A Python file holds one Agent (or names it: `file.py:attr`; a function without arguments is a factory) and may hold PROMPT. The rule
-a newcomer would break: the file is run here, as code; certify only what you would run.
+A Python file holds one Agent (or names it: `file.py:attr`; a function without arguments is a factory) and may hold PROMPT. A folder is
+its agent.yaml, or else every Python file in it that holds an Agent. The rule a newcomer would break: the files are run here, as code;
+certify only what you would run.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from msgspec import Struct
+
 from mandamus.agent import Agent
-from mandamus.errors import MandamusError, Misuse
+from mandamus.drivers import code_import
+from mandamus.errors import Misuse
 from mandamus.testing.crash import Made, Report, crash_everywhere
+from mandamus.tool import Tool
 
 DEFAULT_PROMPT = "Do your task."
 
@@ -28,44 +30,23 @@ def certify(target: str | Path, prompt: str = "", *, sqlite: int = 24, pairs: in
 
 def find(target: str) -> tuple[Made, str]:
     """(agent or factory, its PROMPT)."""
-    place, _, attr = target.rpartition(":") if ":" in target else (target, "", "")
-    if len(place) == 1 and attr.startswith("\\"):  # a drive letter is no module
-        place, attr = target, ""
+    place, attr = code_import.split(target)
     if place.endswith((".yaml", ".yml")):
         return Agent.load(place), ""
-    module = _file(Path(place)) if place.endswith(".py") else _module(place)
+    module = _module(place)
     said = getattr(module, "PROMPT", "")
     return _agent(module, place, attr), said if isinstance(said, str) else ""
 
 
-def _file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise Misuse("there is no such file", code="MDM-0283", where=str(path), fix="mandamus certify FILE.py")
-    name = f"_certified_{path.stem}_{abs(hash(str(path.resolve())))}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # annotations of tools are resolved in it
-    sys.path.insert(0, str(path.parent))
+def _module(place: str) -> ModuleType:
     try:
-        spec.loader.exec_module(module)
-    except MandamusError:
-        raise
-    except Exception as error:
-        raise Misuse(f"the file does not run: {type(error).__name__}", code="MDM-0284", where=str(path), fix=f"python {path}") from error
-    finally:
-        sys.path.remove(str(path.parent))
-    return module
-
-
-def _module(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise Misuse(
-            "there is no such module", code="MDM-0283", where=name, found=type(error).__name__, fix="module:attr, or a path FILE.py"
-        ) from None
+        return code_import.from_file(Path(place), anew=True) if place.endswith(".py") else code_import.by_name(place, Path.cwd())
+    except FileNotFoundError:
+        raise Misuse("there is no such file", code="MDM-0283", where=place, fix="mandamus certify FILE.py") from None
+    except ModuleNotFoundError:
+        raise Misuse("there is no such module", code="MDM-0283", where=place, fix="module:attr, or a path FILE.py") from None
+    except code_import.CodeError as error:
+        raise Misuse(f"the file does not run: {error.what}", code="MDM-0284", where=error.at, fix=f"python {place}") from error
 
 
 def _agent(module: ModuleType, place: str, attr: str) -> Made:
@@ -86,4 +67,59 @@ def _agent(module: ModuleType, place: str, attr: str) -> Made:
     )
 
 
-__all__ = ["certify", "find"]
+# -- a folder ----------------------------------------------------------------------------------------------------------------
+class Whole(Struct, frozen=True, kw_only=True):
+    """Every agent of a folder. `skipped`: files that hold none, and why that matters; `ok` only when all that was tried is."""
+
+    reports: dict[str, Report]
+    skipped: dict[str, str]
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.reports) and all(report.ok for report in self.reports.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        reports = [{"target": target, **report.as_dict()} for target, report in self.reports.items()]
+        return {"ok": self.ok, "reports": reports, "skipped": self.skipped}
+
+    def text(self) -> str:
+        rows = []
+        for target, report in self.reports.items():
+            rows += [target, *(f"  {line}" for line in report.text().split("\n")), ""]
+        rows += [f"not certified: {target} ({why})" for target, why in self.skipped.items()]
+        unsafe = [target for target, report in self.reports.items() if not report.ok]
+        verdict = f"NOT SAFE: {', '.join(unsafe)}" if unsafe else "nothing twice, nothing unaccounted"
+        return "\n".join([*rows, f"{len(self.reports)} agent{'s' * (len(self.reports) != 1)} of this folder: {verdict}"])
+
+
+def certify_folder(folder: str | Path, prompt: str = "", *, sqlite: int = 24, pairs: int = 0, seed: int = 0) -> Whole:
+    """One verdict over a folder. Raises Misuse when it holds no agent at all, or a file that does not run."""
+    targets, skipped = _agents_of(Path(folder))
+    if not targets:
+        raise Misuse(
+            "there is no agent in this folder", code="MDM-0283", where=str(folder), expected="agent.yaml, or FILE.py with an Agent",
+            found=", ".join(skipped)[:80] or "neither", fix="mandamus certify FILE.py",
+        )  # fmt: skip
+    return Whole(reports={x: certify(x, prompt, sqlite=sqlite, pairs=pairs, seed=seed) for x in targets}, skipped=skipped)
+
+
+def _agents_of(folder: Path) -> tuple[list[str], dict[str, str]]:
+    manifest = next((folder / name for name in ("agent.yaml", "agent.yml") if (folder / name).is_file()), None)
+    if manifest is not None:
+        return [str(manifest)], {}
+    targets: list[str] = []
+    skipped: dict[str, str] = {}
+    for path in sorted(folder.glob("*.py")):
+        if path.name.startswith(("test_", "_", "conftest.", "setup.")):
+            continue
+        found = vars(_module(str(path)))
+        agents = {id(x): name for name, x in reversed(found.items()) if isinstance(x, Agent)}
+        if agents:
+            targets += [f"{path}:{name}" for name in sorted(agents.values())]
+        else:
+            tools = any(isinstance(x, Tool) for x in found.values())
+            skipped[str(path)] = "it holds tools, and no agent that calls them" if tools else "it holds no agent"
+    return targets, skipped
+
+
+__all__ = ["Whole", "certify", "certify_folder", "find"]

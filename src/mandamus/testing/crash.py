@@ -138,6 +138,7 @@ class _Search:
     def __init__(self, agent: Made, prompt: str, seed: int) -> None:
         self.make: Callable[[], Agent[Any]] = (lambda: agent) if isinstance(agent, Agent) else agent
         self.prompt, self.seed = prompt, seed
+        self.bound: tuple[Agent[Any], Bound] | None = None
         self.rows: dict[str, Row] = {}
         self.places: dict[str, int] = {}
         self.lives, self.stuck, self.ledgers, self.name = 0, [], ["memory"], ""  # type: ignore[var-annotated]
@@ -164,13 +165,20 @@ class _Search:
 
     async def one(self, cuts: tuple[int, ...], *, twice: bool = False, file: Path | None = None) -> tuple[Stage, Life]:
         self.lives += 1
-        bound = await _bound(self.make())
+        bound = await self._bound()
         stage = Stage(bound, _opener(file), seed=hash((self.seed, self.lives)) & 0xFFFFFFFF)
         if self.lives == 1:
             env = await stage.env(Power(), "start")
             await start.may_start(env, bound)
             await wiring.close_env(env)
         return stage, await live(stage, self.prompt, cuts, twice=twice)
+
+    async def _bound(self) -> Bound:
+        """Made once for one agent; a function that makes a new one each time gets a new one each time."""
+        agent = self.make()
+        if self.bound is None or self.bound[0] is not agent:
+            self.bound = (agent, await _bound(agent))
+        return self.bound[1]
 
     async def everywhere(self) -> int:
         for cut in range(PLACES_MAX):
@@ -292,9 +300,7 @@ async def _bound(agent: Agent[Any]) -> Bound:
             why="a crash test runs the agent hundreds of times and must see the same script each time",
             fix="model=ScriptedModel([...]) or scripted:FILE.json",
         )  # fmt: skip
-    if agent._bound is None:
-        agent._bound = await wiring.bind(agent)
-    return agent._bound
+    return await wiring.bind(agent)
 
 
 def _opener(file: Path | None) -> Callable[[Callable[[], int]], Ledger]:

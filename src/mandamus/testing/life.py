@@ -80,17 +80,19 @@ async def _session(stage: Stage, life: Life, power: Power, prompt: str, worker: 
     """One process: True when there is nothing left to do for anybody."""
     off = Power()
     env = await stage.env(off, worker)
+    ledger = env.ledger
+    assert isinstance(ledger, PowerLedger)
     try:
         bound = wired(stage.bound, power, stage.world, twice=twice)
         exists = await env.ledger.head(life.run) is not None
-        env.ledger._power = power  # type: ignore[attr-defined]
+        ledger.power = power
         s = await (recover.take_over(env, bound, life.run) if exists else recover.open_run(env, bound, prompt, run_id=life.run))
         await drive.drive(s)
         await recover.give_back(s)
-        env.ledger._power = off  # type: ignore[attr-defined]
+        ledger.power = off
         return await _between(stage, life, s)
     finally:
-        env.ledger._power = off  # type: ignore[attr-defined]
+        ledger.power = off
         await wiring.close_env(env)
 
 

@@ -54,7 +54,7 @@ def home(seed: str = "0") -> Any:
     for role in ROLES:
         private, public = _key(f"mandamus.local/{role}", seed)
         name = "mandamus.local/" + hashlib.sha256(public).hexdigest()[:16] if role == "log" else f"mandamus.local/{role}"
-        made._keys[role] = FileSigner(private, vkey(name, public))
+        made.keys[role] = FileSigner(private, vkey(name, public))
     return made
 
 

@@ -19,10 +19,11 @@ import msgspec
 from mandamus.core.canonical import canon, digest
 from mandamus.core.cedartext import Plan, Reads, as_plan, cut, picked, plan_of, question, read_by, schema_of
 from mandamus.core.definition import ToolSpec
-from mandamus.core.envelope import Contract, Envelope
+from mandamus.core.envelope import Contract, Contracts
 from mandamus.core.facts import Determining, FactEnvelope, Judgement, PrincipalFacts, RuleBook
 from mandamus.core.records import Ask
 from mandamus.core.rulebook import compiled
+from mandamus.drivers.policy_cedar import binding
 from mandamus.drivers.policy_cedar.sources import Note, ReadYaml, noted, read_sources
 from mandamus.errors import EngineFault, Misuse
 
@@ -50,7 +51,7 @@ class CedarEngine:
         self._book = book
         self._notes = {f"policy{i}": note for i, note in enumerate(notes)}
         limits = [limit.id for limit in book.limits]
-        self._envelope = Envelope(tools, frozenset(limits))
+        self._closed = Contracts(tools, frozenset(limits))
         self._contracts = _contracts(tools)
         lean = _Lean(notes, self._contracts, limits, text)
         self._plans = lean.plans
@@ -80,7 +81,6 @@ class CedarEngine:
             raise Misuse("no policy at all", code="MDM-0740", why="nothing would be permitted", fix="policies=[...]: a folder or a rule")
         notes, text = noted(files, rules.chains), "\n".join(body for _, body in files)
         schema = _schema(contracts, [x.id for x in rules.limits])
-        _validate(text, schema, notes)
         texts = {
             "policy/policies.cedar": cedarpy.format_policies(text),
             "policy/rules.json": canon(rules.source).decode(),
@@ -108,20 +108,21 @@ class CedarEngine:
     async def decide(self, facts: FactEnvelope) -> Judgement:
         """The judgement of closed facts. Never raises for a bad question: that is the verdict `error`."""
         try:
-            fault = self._envelope.fault(facts)
+            fault = self._closed.fault(facts)
             if fault:
                 return self._error(fault)
-            result = cedarpy.is_authorized(self._request(facts), self._policies, self._slice(facts), self._schema)
-            return self._judged(result)
+            return self._judged(binding.ask(self._request(facts), self._policies, self._slice(facts), self._schema))
         except Exception as error:  # a fault of the binding is a fault of the engine: never an allow, never a crash of the loop
             return self._error(f"the engine failed: {type(error).__name__}")
 
     async def check(self) -> None:
         """Raises EngineFault when this build of Cedar does not report what `decide` relies on."""
-        for n, skipped in ((2**62, True), ("2", None), (0, False)):
-            ask = {"principal": 'E::"p"', "action": 'Action::"a"', "resource": 'E::"r"', "context": {"n": n}}
-            result = cedarpy.is_authorized(ask, _CANARY, [], _CANARY_SCHEMA)
-            refused = result.decision == cedarpy.Decision.NoDecision
+        policies, schema = cedarpy.PolicySet.from_str(_CANARY), cedarpy.Schema.from_str(_CANARY_SCHEMA)
+        nobody = binding.entities("[]", schema)
+        for n, skipped in ((2**62, True), ('"2"', None), (0, False)):
+            ask = {"principal": 'E::"p"', "action": 'Action::"a"', "resource": 'E::"r"', "context": f'{{"n": {n}}}'}
+            result = binding.ask(ask, policies, nobody, schema)
+            refused = result.decision == "NoDecision"
             if refused != (skipped is None) or bool(result.diagnostics.errors) != (skipped is not False):
                 raise EngineFault(
                     "Cedar does not report a policy that fails",
@@ -152,16 +153,15 @@ class CedarEngine:
                 self._entities.clear()
             self.slices += 1
             text = json.dumps(_entities(facts.principal, facts.action.tool, self._contracts[facts.action.tool]))
-            found = self._entities[key] = cedarpy.Entities.from_json_str(text, self._schema)
+            found = self._entities[key] = binding.entities(text, self._schema)
         return found
 
-    def _judged(self, result: Any) -> Judgement:
-        diagnostics, decision = result.diagnostics, result.decision
-        errors = diagnostics.errors
-        if errors or decision is cedarpy.Decision.NoDecision:
+    def _judged(self, answer: binding.Answer) -> Judgement:
+        decision, errors = answer.decision, answer.diagnostics.errors
+        if errors or decision == "NoDecision":
             return self._error(*(self._spoken(text) for text in errors or ("no decision",)))
-        notes = [self._notes[name] for name in diagnostics.reasons]
-        if decision is cedarpy.Decision.Allow:
+        notes = [self._notes[name] for name in answer.diagnostics.reason]
+        if decision == "Allow":
             return self._told("allow", notes) if notes else self._error("an allow that no policy gave")
         if not notes:
             return self._told("deny", notes, reason=NO_MATCH, on_deny=self._book.on_deny)
@@ -208,8 +208,12 @@ def _contracts(tools: Sequence[ToolSpec]) -> dict[str, Contract]:
 
 
 class _Lean:
-    """The schema of the facts that the policies read, and what to pick for it. The check before has judged every fact; Cedar types
-    again those that it reads, which costs a third of typing them all."""
+    """The schema of the facts that the policies read, and what to pick for it. The envelope has judged every fact; Cedar types again
+    those that it reads, which costs a third of typing them all.
+
+    Policies are typed against this schema alone: what they do not read cannot change their types. The whole one has the better words
+    for what does not fit.
+    """
 
     def __init__(self, notes: Sequence[Note], contracts: dict[str, Contract], limits: Sequence[str], text: str) -> None:
         reads: Reads = set()
@@ -223,7 +227,11 @@ class _Lean:
             contexts[name] = cut(fields, self.plans[name])
         bare = question(None, limits)
         self.schema = schema_of(contracts, contexts, cut(bare, plan_of(reads, as_plan(bare))))
-        _validate(text, self.schema, notes)
+        try:
+            _validate(text, self.schema, notes)
+        except Misuse:
+            _validate(text, _schema(contracts, limits), notes)
+            raise
 
 
 def _schema(contracts: dict[str, Contract], limits: Sequence[str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -118,10 +119,10 @@ def _read_file(file: Path, texts: Texts) -> None:
 def noted(files: Sequence[tuple[str, str]], chains: dict[str, Chain]) -> list[Note]:
     """One note per policy, in the order in which Cedar numbers them. Adds the default chain where a policy asks it."""
     notes: list[Note] = []
-    for file, text in files:
-        places = starts(text)
-        for i, body in enumerate(_parsed(file, text)):
-            line, column = places[i] if i < len(places) else (1, 1)
+    places = [starts(text) for _, text in files]
+    for (file, _), found, bodies in zip(files, places, _bodies(files, [len(p) for p in places]), strict=True):
+        for i, body in enumerate(bodies):
+            line, column = found[i] if i < len(found) else (1, 1)
             notes.append(_note(body, f"{file}:{line}:{column}", chains))
     seen: dict[str, str] = {}
     for note in notes:
@@ -144,6 +145,19 @@ def starts(text: str) -> list[tuple[int, int]]:
             out.append((text.count("\n", 0, match.start()) + 1, match.start() - text.rfind("\n", 0, match.start())))
         fresh = token == ";"
     return out
+
+
+def _bodies(files: Sequence[tuple[str, str]], counts: Sequence[int]) -> list[list[dict[str, Any]]]:
+    """The policies of each file. All files are parsed in one go, as the engine does; what that cannot tell apart is parsed file by file."""
+    if len(files) > 1:
+        try:
+            together = iter(_parsed("", "\n".join(text for _, text in files)))
+            bodies = [list(islice(together, n)) for n in counts]
+            if [len(b) for b in bodies] == list(counts) and next(together, None) is None:
+                return bodies
+        except Misuse:
+            pass  # said below, of the file that it is about
+    return [_parsed(file, text) for file, text in files]
 
 
 def _parsed(file: str, text: str) -> list[dict[str, Any]]:

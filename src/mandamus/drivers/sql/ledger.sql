@@ -43,6 +43,11 @@ SELECT bytes, form FROM payload WHERE spot > ? AND spot <= ? AND part = ?
 -- payloads --
 SELECT spot, part, bytes, form FROM payload WHERE spot > ? AND spot <= ? ORDER BY spot LIMIT 64
 
+-- payloads_named --
+-- What is not asked for is passed over where it stands: its bytes are not read.
+SELECT spot, part, bytes, form FROM payload WHERE spot > ? AND spot <= ? AND part IN (SELECT value FROM json_each(?))
+ORDER BY spot LIMIT 64
+
 -- runs --
 SELECT no, run, seq, hash, epoch, owner, lease_until, wake_at, mail, prio, tries, state FROM head
 WHERE run > ?1 AND (?2 IS NULL OR state = ?2) ORDER BY run LIMIT 256

@@ -1,4 +1,4 @@
-"""What every ledger promises, rule by rule (DURABILITY, section 2). Run it on your own driver:
+"""What every ledger promises, rule by rule (docs/concepts/effect-protocol.md). Run it on your own driver:
 
     @pytest.mark.parametrize("name", names(LedgerSuite))
     def test_my_ledger(name, tmp_path):

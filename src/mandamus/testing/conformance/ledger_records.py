@@ -288,6 +288,10 @@ class RecordCases(Suite):
         assert [(p.seq, p.part) for p in everything] == [(0, "input"), (1, "alpha"), (1, "mid"), (1, "zeta"), (2, "note")]
         assert [p.part for p in await gather(ledger.payloads("run-1", after=0))] == ["alpha", "mid", "zeta", "note"]
         assert await gather(ledger.payloads("run-1", after=head.seq)) == []
+        named = await gather(ledger.payloads("run-1", parts=("zeta", "note", "never written")))
+        assert [(p.seq, p.part) for p in named] == [(1, "zeta"), (2, "note")]
+        assert named == [p for p in everything if p.part in ("zeta", "note")]
+        assert [p.part for p in await gather(ledger.payloads("run-1", 1, ("zeta", "note")))] == ["note"]
         kept = await ledger.payload("run-1", 1, "mid")
         assert kept in bodies(second)
         assert await ledger.payload("run-1", 1, "none") is None

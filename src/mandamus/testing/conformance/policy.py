@@ -1,4 +1,4 @@
-"""The fault battery of policy engines (POLICY, section 3): a good question is damaged in every way; nothing but `error` will do.
+"""The fault battery of policy engines: a good question is damaged in every way; nothing but `error` will do.
 
 from mandamus.testing.conformance.policy import battery
 
