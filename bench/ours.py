@@ -67,9 +67,10 @@ def agent(turns: int, only: Any = add, *, last: Any = None, policies: Any = PERM
 
 def preload() -> None:
     """Imports what a run needs. Peers' scripts import everything at their top, before any clock starts; ours imports at first use."""
+    from mandamus import _drift  # noqa: F401
     from mandamus.drivers import ledger_sqlite, policy_cedar, policy_python, sign_file, yaml_strict  # noqa: F401
     from mandamus.proof import ballot, mail  # noqa: F401
-    from mandamus.runtime import drive, handoff, recover, start  # noqa: F401
+    from mandamus.runtime import bus, drive, handoff, recover, start  # noqa: F401
 
 
 async def ready(turns: int) -> Agent[str]:
@@ -126,12 +127,12 @@ def voted(folder: str, run: str) -> bytes:
     return (pathlib.Path(folder) / f"vote-{run}").read_bytes()
 
 
-async def resume(turns: int, folder: str, run: str) -> None:
-    """All of it, in a process that has done nothing yet."""
+async def resume(turns: int, folder: str, run: str) -> Any:
+    """All of it, in a process that has done nothing yet. Answers what is to be closed."""
     said = voted(folder, run)
     env = await wiring.open_env(uri(folder))
     await answered(suspending(turns), env, run, said)
-    await wiring.close_env(env)
+    return env
 
 
 async def answered(bot: Agent[str], env: Any, run: str, said: bytes) -> None:
