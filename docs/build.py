@@ -8,6 +8,7 @@ run as commands there, and `# exit N` at their end says which exit code they pro
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -69,23 +71,61 @@ def states() -> str:
 
 
 def api() -> str:
-    """Every public name with its docstring."""
-    import inspect
-
+    """Every public name with how it is called and its docstring; an alias is said once."""
     import mandamus
 
     out = ["# Python API\n", "Generated from the docstrings of `mandamus`. Names that are not here are not public.\n"]
     for name in sorted(mandamus.__all__):
         thing = getattr(mandamus, name)
+        own = getattr(thing, "__name__", name)
+        if own != name and getattr(mandamus, own, None) is thing:
+            out.append(f"## {name}\n\nAnother name of [{own}](#{anchor(own)}).\n")
+            continue
         doc = inspect.cleandoc(thing.__doc__ or "")
         if doc.startswith(("Create a collection", "dict(")):
             doc = ""
-        out.append(f"## {name}\n\n{_fenced(doc)}\n")
+        out.append(f"## {name}\n{_called(name, thing)}\n{_fenced(doc)}\n")
         if inspect.isclass(thing):
             for method, fn in inspect.getmembers(thing, inspect.isroutine):
                 if not method.startswith("_") and fn.__doc__ and method in vars(thing):
-                    out.append(f"### {name}.{method}\n\n{_fenced(inspect.cleandoc(fn.__doc__))}\n")
+                    out.append(f"### {name}.{method}\n{_called(method, fn)}\n{_fenced(inspect.cleandoc(fn.__doc__))}\n")
     return "\n".join(out)
+
+
+def _called(name: str, thing: Any) -> str:
+    """How it is called and what it answers, an argument a line when there are many; nothing for what users never make."""
+    if name == "Ctx" or (inspect.isclass(thing) and issubclass(thing, Exception)):
+        return ""
+    try:
+        signature = inspect.signature(thing)
+    except (TypeError, ValueError):
+        return ""
+    arguments = [p for p in signature.parameters.values() if p.name not in ("self", "cls")]
+    told, starred = [], False
+    written = vars(thing).get("__annotations__", {}) if inspect.isclass(thing) else {}  # as the source says it
+    for p in arguments:
+        if p.kind is p.KEYWORD_ONLY and not starred:
+            told.append("*")
+        starred = starred or p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
+        told.append(_argument(p, _kind(written.get(p.name, p.annotation))))
+    line = f"{name}({', '.join(told)})"
+    if len(line) > 120:
+        line = f"{name}(\n" + "".join(f"    {one},\n" for one in told) + ")"
+    waits = "await " if inspect.iscoroutinefunction(thing) else "async for ... in " if inspect.isasyncgenfunction(thing) else ""
+    answer = "" if inspect.isclass(thing) else _kind(signature.return_annotation)
+    return f"\n```text\n{waits}{line}" + (f" -> {answer}" if answer else "") + "\n```\n"
+
+
+def _kind(annotation: Any) -> str:
+    if annotation is inspect.Parameter.empty:
+        return ""
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def _argument(p: inspect.Parameter, kind: str) -> str:
+    star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+    default = "" if p.default is p.empty else p.default.__name__ if isinstance(p.default, type) else repr(p.default)
+    return f"{star}{p.name}" + (f": {kind}" if kind else "") + (f" = {default}" if default else "")
 
 
 def _fenced(doc: str) -> str:

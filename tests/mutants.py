@@ -37,7 +37,8 @@ def m(name: str, file: str, old: str, new: str, tests: str, kills: str = "", pat
     return Mutant(name, ((file, old, new),), tests, kills, patience_s)
 
 
-JUDGE, RULES, RUN, DRIVE, SESSION = "runtime/judge.py", "core/rules.py", "core/run.py", "runtime/drive.py", "runtime/session.py"
+JUDGE, RULES, FOLD, DRIVE, SESSION = "runtime/judge.py", "core/rules.py", "core/fold.py", "runtime/drive.py", "runtime/session.py"
+RULINGS, MAILED = "core/rulings.py", "core/mailed.py"
 EXECUTE, RECOVER, MEMORY, MAIL = "runtime/execute.py", "runtime/recover.py", "drivers/ledger_memory.py", "runtime/mail.py"
 
 MUTANTS = (
@@ -100,7 +101,7 @@ MUTANTS = (
     ),
     m(
         "attempt without judgement",
-        RULES,
+        RULINGS,
         "return [judged, _start(run, action, v)]",
         "return [_start(run, action, v)]",
         SIM,
@@ -120,9 +121,9 @@ MUTANTS = (
     ),
     m(
         "stale authority: AccountCheck dropped",
-        SESSION,
-        "also += [AccountCheck(AUTHORITY, self.authority)]",
-        "pass",
+        "runtime/books.py",
+        "return [*out, AccountCheck(AUTHORITY, authority)]",
+        "return out",
         NAMED,
         "stop_between",
     ),
@@ -162,7 +163,7 @@ MUTANTS = (
     ),
     m(
         "one person votes twice",
-        RULES,
+        MAILED,
         'return "voted_already" if any(v.principal == given.principal for v in request.votes) else ""',
         'return ""',
         NAMED,
@@ -170,7 +171,7 @@ MUTANTS = (
     ),
     m(
         "mail cursor not folded",
-        RUN,
+        FOLD,
         "replace(run, cursor=max(run.cursor, mail.cursor), keys=",
         "replace(run, keys=",
         "tests/core/test_consumed.py",
@@ -243,7 +244,7 @@ MUTANTS = (
     ),
     m(
         "a take-over doubts nothing",
-        RUN,
+        FOLD,
         'if a.state not in ("started", "doubted") or a.child:',
         "if a.state:",
         CERTIFY,
@@ -254,7 +255,7 @@ MUTANTS = (
     m("the action of a ballot is not compared", MAIL, "if ballot.action != action.request.digest or", "if", NAMED, "shown_yesterday"),
     m(
         "what a child used is used again",
-        RUN,
+        FOLD,
         "if fact.spends and run.actions[fact.action].child:",
         "if fact.spends and not run.actions[fact.action].child:",
         BUDGETS,
@@ -279,8 +280,8 @@ MUTANTS = (
     m(
         "what is owed dies with its process",
         RECOVER,
-        "s.owed = await owed.missing(s, s.moved) if s.moved else []",
-        "s.owed = []",
+        "s.books.owed = await owed.missing(s, s.moved) if s.moved else []",
+        "s.books.owed = []",
         BUDGETS,
         "died_with_its_process",
     ),

@@ -21,9 +21,10 @@ from mandamus.core.accounts import Balance
 from mandamus.core.canonical import canon, parse
 from mandamus.core.clock import Clock, rfc3339
 from mandamus.core.digests import action_digest, manifest_digest, operation_id, ownership, policy_digest
+from mandamus.core.fold import fold
 from mandamus.core.payload import Payload, card_digest
 from mandamus.core.records import Fact, genesis_prev
-from mandamus.core.run import fold, state_digest
+from mandamus.core.run import state_digest
 from mandamus.core.seal import Content, Draft, Position, Sealed, seal
 from mandamus.proof import authority, ballot, bundle, dsse
 from mandamus.proof.keys import VKey, b64, vkey

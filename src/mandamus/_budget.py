@@ -41,6 +41,8 @@ class Price(Struct, frozen=True, kw_only=True):
 class Budget(Struct, frozen=True, kw_only=True):
     """Limits of one run. `wall` such as "10m"; `cost` such as "5.00 USD": what its models cost, counted by the agent's price.
 
+    `turns`: how often the model is asked; `retries`: how often again, after a fault or a bad answer; `calls` of tools; `tokens` in and out;
+    `denials` in a row. None is no limit.
     What children use of tokens, calls and cost is used of their parent's. What tools pay is bounded by policy: give limits there.
     """
 

@@ -39,6 +39,12 @@ class Calling:
         if isinstance(self.given, Env):
             self.env = self.given
             return self.env
+        if self.given is not None and not isinstance(self.given, str):
+            raise Misuse(
+                "ledger", code="MDM-0111", expected="a URI, or what wiring.open_env answers", found=type(self.given).__name__,
+                fix='ledger="sqlite:///FILE"',
+            )  # fmt: skip
+        _legal.texts(ledger=self.given or "", tenant=self.tenant)
         self.env = await wiring.open_env(self.given, tenant=self.tenant, warn=lambda text: print(text, file=sys.stderr))
         return self.env
 
@@ -74,7 +80,8 @@ async def checkpoint(env: Env, checkpoint_id: str, agent: str) -> tuple[str, Run
     """The run that a checkpoint id names and its genesis. Raises Misuse: no such run, another agent's, or newer than this ledger."""
     from mandamus.core.records import RunOpened
 
-    run, _, seq = str(checkpoint_id).partition("@")
+    _legal.texts(checkpoint_id=checkpoint_id)
+    run, _, seq = checkpoint_id.partition("@")
     head = await env.ledger.head(run)
     if head is None:
         raise Misuse(f"there is no run {run[:60]!r}", code="MDM-0250", fix="mandamus runs")

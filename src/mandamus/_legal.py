@@ -10,7 +10,7 @@ import re
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +20,9 @@ from mandamus.core.definition import ToolSpec, pinned
 from mandamus.core.schema import closed_schema
 from mandamus.errors import Misuse
 from mandamus.tool import Tool
+
+if TYPE_CHECKING:
+    from mandamus.core.records import User
 
 _ARTICLES = {"lawful_basis": "GDPR 6(1)", "annex_iii": "AI Act, Annex III", "art22_decision": "GDPR 22"}
 _deps = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", re.ASCII).fullmatch
@@ -63,6 +66,18 @@ def texts(**fields: Any) -> None:
     for field, value in fields.items():
         if not isinstance(value, str):
             raise Misuse(f"agent: {field} is text", code="MDM-0224", expected="a str", found=type(value).__name__)
+        _writable(field, value)
+
+
+def _writable(field: str, text: str) -> None:
+    """What cannot be encoded can be neither recorded nor hashed. A shell hands over such halves for bytes that are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Misuse(
+            f"agent: {field} holds half a character", code="MDM-0224", expected="text in Unicode",
+            found=f"a lone surrogate at character {error.start + 1}", fix="decode the bytes as what they are, then again",
+        ) from None  # fmt: skip
 
 
 def flag(field: str, value: Any) -> bool:
@@ -97,6 +112,8 @@ def some(field: str, values: Any, kind: type | tuple[type, ...], fix: str) -> tu
     for value in values:
         if not isinstance(value, kind):
             raise Misuse(f"agent: {field} holds something else", code="MDM-0226", found=type(value).__name__, fix=fix)
+        if isinstance(value, str):
+            _writable(field, value)
     return tuple(values)
 
 
@@ -201,10 +218,17 @@ def _widest(tools: Sequence[ToolSpec]) -> Any:
 
 def user(value: Any) -> Any:
     """On whose behalf: an opaque id, {"principal", "roles"} or a User."""
-    from mandamus.core.records import User
-
     if value is None:
         return None
+    made = _user(value)
+    for text in (made.principal, *made.roles):
+        _writable("user", text)
+    return made
+
+
+def _user(value: Any) -> User:
+    from mandamus.core.records import User
+
     if isinstance(value, User):
         return value
     if isinstance(value, str) and value.strip():

@@ -82,7 +82,12 @@ def guardrail(point: Point, *, name: str = "") -> Callable[[Callable[..., Any]],
 
 
 class Agent(Generic[T]):
-    """An agent as data. `policies` takes folders, thin-rule dicts and `@rule` functions; `model` a URI or a driver of the port `Model`."""
+    """An agent as data. `policies` takes folders, thin-rule dicts and `@rule` functions; `model` a URI or a driver of the port `Model`.
+
+    Arguments mean what the keys of agent.yaml mean (docs/reference/agent-yaml.md). `timeout` is of one model call, such as "120s";
+    `window` and `max_output` are tokens; `deps` is "module:function". Raises Misuse for what can never be legal, with the article
+    where one demands it; what only a start can know is RunRefused.
+    """
 
     def __init__(
         self,
@@ -122,7 +127,9 @@ class Agent(Generic[T]):
         every = [*own, *(t for p in plugins for t in p.tools), *(_legal.handoff_tool(a) for a in handoffs)]
         _legal.name(name)
         _legal.unique(every)
-        _legal.texts(instructions=instructions, purpose=purpose, oversight=oversight, environment=environment, manifest=manifest)
+        _legal.texts(
+            instructions=instructions, purpose=purpose, oversight=oversight, environment=environment, manifest=manifest, model=_named(model)
+        )  # fmt: skip
         self.tools = MappingProxyType({t.name: t for t in every})
         self.guards = _guards(
             (*_legal.some("guardrails", guardrails, object, "guardrails=[your_guardrail]"), *(g for p in plugins for g in p.guardrails))
@@ -224,19 +231,22 @@ class Agent(Generic[T]):
         deadline: str | None = None,
         run_id: str | None = None,
     ) -> RunResult[T]:
-        """Open a run and carry it as far as it goes now. Raises RunRefused (all reasons) before anything is opened."""
+        """Open a run and carry it as far as it goes now. Raises RunRefused (all reasons) before anything is opened.
+
+        `ledger`: a URI (.mandamus/run.db when it is left out) or an open environment, which stays open. `thread`: the id of the run
+        that is continued. `user`: an opaque id, or {"principal", "roles"}. `deadline`: how long it may take, such as "10m". Raises
+        Misuse for what is none of these, Conflict for a `run_id` that is taken, EngineFault when the ledger cannot be written.
+        """
         from mandamus.runtime import drive, recover
 
         who = _legal.user(user)
-        _legal.texts(prompt=prompt)
+        _legal.texts(prompt=prompt, run_id=run_id or "", thread=thread or "")
         async with _call.Calling(ledger, tenant) as env:
             bound = await self._start(env)
             session = await recover.open_run(
                 env, _call.until(bound, deadline), prompt, run_id=run_id or "", user=who, **await _call.continued(env, thread)
             )
-            if thread:
-                await recover.recall(session)
-            return await self._drive(session, drive.drive, env is ledger)
+            return await self._drive(session, drive.drive, env is ledger, recalls=bool(thread))
 
     def run_sync(self, prompt: str, **options: Any) -> RunResult[T]:
         """`run`, for code without an event loop."""
@@ -294,6 +304,7 @@ class Agent(Generic[T]):
         from mandamus.runtime import drive, fork
 
         agent = self._like(model, policies)
+        _legal.texts(run_id=run_id, input=input or "")
         async with _call.Calling(ledger, tenant) as env:
             bound = await agent._start(env)
             session = await fork.fork_run(env, bound, run_id, at, input=input)
@@ -304,6 +315,7 @@ class Agent(Generic[T]):
         from mandamus import wiring
         from mandamus.runtime.replay import replay
 
+        _legal.texts(run_id=run_id)
         async with _call.Calling(ledger, "default") as env:
             return await replay(env, self._bound or await wiring.bind(self), run_id)
 
@@ -323,6 +335,7 @@ class Agent(Generic[T]):
     async def events(self, run_id: str, after: int = -1, types: Sequence[str] = (), *, ledger: Any = None) -> AsyncIterator[AnyRecord]:
         """Frozen records of a run, as committed, in order; those behind event `after`. Raises Misuse for a run or a type that is not."""
         wanted = _call.types_of(types)
+        _legal.texts(run_id=run_id)
         async with _call.Calling(ledger, "default") as env:
             if await env.ledger.head(run_id) is None:
                 raise Misuse(f"there is no run {run_id[:60]!r}", code="MDM-0250", fix="mandamus runs")
@@ -372,7 +385,7 @@ class Agent(Generic[T]):
             author, drifted = author if signed.name else signed, (*drifted, *more)
         return author, drifted
 
-    async def _drive(self, session: Session, drive: Callable[[Session], Any], keep: bool = False) -> RunResult[T]:
+    async def _drive(self, session: Session, drive: Callable[[Session], Any], keep: bool = False, recalls: bool = False) -> RunResult[T]:
         from mandamus.runtime import recover
         from mandamus.runtime.bus import Bus
 
@@ -380,11 +393,15 @@ class Agent(Generic[T]):
         if self.subscribers:
             session.subscribers.append(bus.publish)
         try:
+            if recalls:
+                await recover.recall(session)
             await drive(session)
             return await result_of(session, keep)
         finally:
-            await bus.close()
-            await recover.give_back(session)
+            try:
+                await bus.close()
+            finally:
+                await recover.give_back(session)
 
 
 if not TYPE_CHECKING:  # a type checker says so by itself, and must see the signature

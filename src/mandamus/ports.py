@@ -17,7 +17,11 @@ from mandamus.core.seal import Sealed
 
 
 class Head(Struct, frozen=True):
-    """Where a run stands. `seq` and `hash` of its last record; `mail` = cursor of the newest message; `owner` as text ("pid 4121")."""
+    """Where a run stands. `seq` and `hash` of its last record; `mail` = cursor of the newest message; `owner` as text ("pid 4121").
+
+    `epoch`: how often it was taken over; `wake_at`: when somebody must look again (None: only mail wakes it); `tries`: claims since
+    it last got further; `prio`: kept for pools, 0; `state`: what the last `Wake` said, and at first "open".
+    """
 
     run: str
     seq: int
@@ -104,35 +108,48 @@ class Ledger(Protocol):
         """Exact stored bytes, dense, in order; stops at the head it was given."""
         ...
 
-    async def payload(self, run: str, seq: int, part: str) -> Payload | None: ...
+    async def payload(self, run: str, seq: int, part: str) -> Payload | None:
+        """As stored; whoever reads holds it against its commitment. None: nobody has it."""
+        ...
 
     def payloads(self, run: str, after: int = -1, parts: Sequence[str] = ()) -> AsyncIterator[Payload]:
         """The payloads of a run behind `after`, in order of (seq, part); with `parts`, those of these names only."""
         ...
 
-    async def account(self, id: str) -> Account | None: ...
+    async def account(self, id: str) -> Account | None:
+        """As of the last commit. None: no delta yet, version 0."""
+        ...
 
-    def deltas(self, id: str) -> AsyncIterator[bytes]: ...
+    def deltas(self, id: str) -> AsyncIterator[bytes]:
+        """The canonical bytes of each, from version 1 on."""
+        ...
 
-    def runs(self, after: str | None = None, state: str | None = None) -> AsyncIterator[Head]: ...
+    def runs(self, after: str | None = None, state: str | None = None) -> AsyncIterator[Head]:
+        """In the order of their names, behind `after`; with `state`, those whose row says it."""
+        ...
 
     async def send(self, run: str, message: bytes) -> str:
         """Anybody may. The key is SHA-256(message), hex; sending it again changes nothing. Sets wake_at to now in the same commit."""
         ...
 
     def mailbox(self, run: str, after: int = 0) -> AsyncIterator[tuple[int, str, bytes]]:
-        """(cursor, key, message), oldest first."""
+        """(cursor, key, message) behind cursor `after`, oldest first. Cursors grow; they need not be dense."""
         ...
 
     async def claim(self, pool: str, ttl_ms: int, *, run: str | None = None) -> Head | None:
-        """Take the lease of a due run whose lease is free (`run`: of that one, due or not). Raises Conflict when `run` has a live owner."""
+        """Take the lease of a due run whose lease is free (`run`: of that one, due or not). None: there is none.
+
+        `pool` names which workers share runs; a ledger of one file is one pool. Raises Conflict when `run` has a live owner.
+        """
         ...
 
     async def renew(self, head: Head, ttl_ms: int) -> Head:
-        """`ttl_ms` 0 = give back."""
+        """`ttl_ms` 0 = give back. Raises Conflict when the lease is another's."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Locks and files are given back; twice is once."""
+        ...
 
 
 @runtime_checkable
@@ -156,7 +173,10 @@ class PolicyEngine(Protocol):
 
 
 class Model(Protocol):
-    """One model call, no retries (the loop owns them). Raises `core.messages.ModelFault`, nothing else."""
+    """One model call, no retries (the loop owns them). Raises `core.messages.ModelFault`, nothing else.
+
+    `on_delta` hears pieces of the text as they come, when `settings.stream` says so; what counts is the whole answer.
+    """
 
     async def generate(self, prompt: Prompt, settings: Settings, on_delta: Callable[[str], None] | None = None) -> ModelAnswer: ...
 

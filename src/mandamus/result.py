@@ -37,7 +37,7 @@ class ActionView(Struct, frozen=True):
 
 
 class WaitingFor(Struct, frozen=True):
-    """An open request to people. `needed` votes are missing; `digest` is what a vote is for."""
+    """An open request to people. `needed` votes are missing; `digest` is what a vote is for; times are microseconds since 1970."""
 
     id: str
     action: str
@@ -75,6 +75,7 @@ class Evidence:
             await wiring.close_env(env)
 
     async def write(self, path: str | Path) -> Path:
+        """Into a file; one that was there is replaced. Raises as `read` does, and OSError."""
         target = Path(path)
         target.write_bytes(await self.read())
         return target
@@ -96,6 +97,7 @@ class Evidence:
 class RunResult(Struct, Generic[T], frozen=True):
     """`state`: completed suspended failed cancelled halted refused. `checkpoint_id` = run@seq, for `resume` from any process.
 
+    `output` is None until it is completed; `tokens_used` (in and out) and `cost` are those of its own models, not of its children's.
     `run` and `resume` never return a refused one: they raise RunRefused, and its `result` is this, with the reasons beside it.
     """
 

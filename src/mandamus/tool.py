@@ -54,7 +54,7 @@ class Receipt(Struct, frozen=True):
 
 
 def Retry(attempts: int = 1, backoff_ms: int = 200) -> RetryRule:
-    """`attempts` in all, the first included."""
+    """`attempts` in all, the first included; between them `backoff_ms` milliseconds, doubled each time. Raises Misuse."""
     if type(attempts) is not int or type(backoff_ms) is not int or attempts < 1 or backoff_ms < 0:
         raise Misuse("retry: attempts >= 1 and backoff_ms >= 0, whole numbers", code="MDM-0213")
     return RetryRule(attempts, backoff_ms)
@@ -139,7 +139,8 @@ def tool(
     """`@tool(safety="financial", effect="keyed", data=Confidential(...))` above a typed function.
 
     Name, description, input and output come from the function. `amount` names the Money argument that policy counts (found by its
-    type when there is one), `counterparty` the argument that says where it goes. Raises Misuse with the field and the fix.
+    type when there is one), `counterparty` the argument that says where it goes. `timeout` and `key_life` are seconds, or "30s", "24h";
+    `max_output` is bytes of JSON. Raises Misuse with the field and the fix.
     """
 
     def make(fn: Callable[..., Any]) -> Tool:

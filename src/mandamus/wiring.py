@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mandamus import _beside
 from mandamus.core.canonical import canon
 from mandamus.core.digests import policy_digest
 from mandamus.core.facts import RuleBook
@@ -123,8 +124,7 @@ class Home:
         if self.folder:
             path = self.folder / "policies" / f"{digest}.json"
             if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(canon(texts))
+                _beside.write(path, canon(texts))
 
     def keep_manifest(self, digest: str, text: str) -> None:
         """So does the text of agent.yaml, as it was when a run began."""
@@ -132,8 +132,7 @@ class Home:
         if self.folder:
             path = self.folder / "manifests" / f"{digest}.yaml"
             if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8", newline="")
+                _beside.write(path, text.encode("utf-8"))
 
     def keep_definition(self, digest: str, raw: bytes) -> None:
         """And what the agent was then, field by field: a run that is carried on by another one is refused with the difference."""
@@ -141,8 +140,7 @@ class Home:
         if self.folder:
             path = self.folder / "definitions" / f"{digest}.json"
             if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(raw)
+                _beside.write(path, raw)
 
     def definition(self, digest: str) -> bytes:
         """The definition of a digest, or b"" when it is not here. Not believed: whoever reads it computes the digest again."""
@@ -187,7 +185,7 @@ class Home:
                 self._trust = (0, Trust.parse(self.own_lines()))
             return self._trust[1]
         if not path.exists():
-            path.write_text(self.own_lines())
+            _beside.write(path, self.own_lines().encode("utf-8"))
         seen = path.stat()
         changed = (seen.st_mtime_ns, seen.st_ctime_ns, seen.st_size, seen.st_ino)  # a copy that keeps its date is another file all the same
         if self._trust is None or self._trust[0] != changed:
@@ -205,7 +203,7 @@ class Home:
         self.trust()
         text = path.read_text() + line + "\n"
         Trust.parse(text, str(path))
-        path.write_text(text)
+        _beside.write(path, text.encode("utf-8"))
 
     def own_lines(self) -> str:
         lines = [
@@ -225,10 +223,10 @@ def _origin(public: bytes) -> str:
 def home_of(uri: str) -> Home:
     """Keys, trust file and kept texts of a ledger: in a folder `.mandamus`, where no file of the user's own can be in the way."""
     path = ledger_file(uri)
-    return Home(_beside(path.parent) if path else HOME if ledger_store(uri).lasts else None)
+    return Home(_folder(path.parent) if path else HOME if ledger_store(uri).lasts else None)
 
 
-def _beside(folder: Path) -> Path:
+def _folder(folder: Path) -> Path:
     """The ledger's own folder when it is one (or was made one by an earlier version), else `.mandamus` in it."""
     own = folder.name == HOME.name or (folder / "keys" / "log.pem").exists()
     return folder if own else folder / HOME.name
@@ -238,7 +236,7 @@ def open_ledger(uri: str, clock: Callable[[], int] | None = None) -> Ledger:
     """Opens or makes the ledger. Raises Misuse, EngineFault or ProofError with the way out."""
     path = ledger_file(uri)
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _beside.folder(path.parent)
     driver = _load(ledger_store(uri).driver)
     opened: Ledger = driver(path or uri, clock) if clock else driver(path or uri)
     return opened

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import os
 import resource
 import shutil
@@ -20,7 +21,9 @@ from pathlib import Path
 import apsw
 import pytest
 
+from mandamus import _beside
 from mandamus.drivers import _sqlite_file
+from mandamus.errors import EngineFault
 from mandamus.runtime.env import SystemTime
 from tests.e2e.approving import Desk
 from tests.e2e.cli_world import Told, World
@@ -193,6 +196,57 @@ def test_a_file_system_that_is_full(place: Place, room: int, tmp_path: Path, mon
     place.ok("resume", "last")
     assert len(place.paid) == len(set(place.paid)) == 2
     place.proven()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of a process")
+def test_a_full_disk_leaves_the_trust_file_whole(place: Place) -> None:
+    """One that was emptied before it is written would have lost its approvers, and with them every vote."""
+    home = place.folder / ".mandamus"
+    before = (home / "trust").read_bytes(), sorted(home.iterdir())
+    code = "import pathlib; from mandamus import wiring; wiring.Home(pathlib.Path('.mandamus')).add_trust('role auditor p-alice')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=place.folder, capture_output=True, text=True, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
+    )  # fmt: skip
+    assert "MDM-0512" in done.stderr
+    assert ((home / "trust").read_bytes(), sorted(home.iterdir())) == before
+
+
+def test_a_run_whose_notes_have_no_room_is_not_begun(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        a_sentence(place(*RUN), "MDM-0512")
+    assert len(place.paid) == 1
+    assert len(place.ok("runs", "--json").stream) == 2
+    place.ok(*RUN)
+    place.proven()
+
+
+def test_a_ledger_where_no_folder_can_be_made(place: Place) -> None:
+    a_sentence(place(*RUN, "--ledger", "sqlite:///payout.py/below/run.db"), "MDM-0524")
+    assert len(place.paid) == 1
+
+
+@pytest.mark.parametrize("fault", [(errno.EROFS, "MDM-0522"), (errno.EIO, "MDM-0513")])
+def test_a_file_beside_the_ledger_says_what_keeps_it(tmp_path: Path, fault: tuple[int, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    file, link = tmp_path / "trust.of.us", tmp_path / "trust"
+    file.write_bytes(b"one\n")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    _beside.write(link, b"one\ntwo\n")
+    assert (file.read_bytes(), file.stat().st_mode & 0o777, link.is_symlink()) == (b"one\ntwo\n", 0o640, True)
+
+    def fails(*_: object) -> None:
+        raise OSError(fault[0], "no")
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(EngineFault, match=fault[1]):
+        _beside.write(link, b"three\n")
+    assert {p.name for p in tmp_path.iterdir()} == {"trust", "trust.of.us"}
+    assert file.read_bytes() == b"one\ntwo\n"
 
 
 @pytest.mark.service

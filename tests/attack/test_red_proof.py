@@ -14,8 +14,8 @@ from mandamus.core import effects as e
 from mandamus.core import records as r
 from mandamus.core.canonical import canon, parse
 from mandamus.core.digests import operation_id, policy_digest
+from mandamus.core.fold import fold
 from mandamus.core.payload import card_digest, commit
-from mandamus.core.run import fold
 from mandamus.errors import ProofError
 from mandamus.proof import Report, ballot, verify
 from mandamus.proof import mail as post

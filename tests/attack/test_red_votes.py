@@ -12,7 +12,7 @@ from mandamus import Budget, Ctx, NotDone, Retry, allow, escalate, rule, tool, w
 from mandamus.agent import guardrail
 from mandamus.core import effects as e
 from mandamus.core import records as r
-from mandamus.core import rules
+from mandamus.core import rules, rulings
 from mandamus.core.accounts import Balance
 from mandamus.core.facts import FactEnvelope, Judgement, Limit
 from mandamus.core.seal import Draft
@@ -31,13 +31,13 @@ TREASURY = ("treasury p-alice p-bob",)
 # -- quorums and tiers ---------------------------------------------------------------------------------------------------------
 def lying(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     """The worker that asks the people writes another request than policy wants."""
-    honest = rules._request
+    honest = rulings._request
 
     def request(run: Any, action: Any, v: Any, now: int) -> list[Draft]:
         draft = honest(run, action, v, now)[0]
         return [msgspec.structs.replace(draft, fact=msgspec.structs.replace(draft.fact, **changes))]
 
-    monkeypatch.setattr(rules, "_request", request)
+    monkeypatch.setattr(rulings, "_request", request)
 
 
 @pytest.mark.parametrize("changes", [{"quorum": 1}, {"quorum": 1, "tier": 1}], ids=["quorum", "tier"])

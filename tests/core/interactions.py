@@ -16,8 +16,9 @@ from mandamus.core import effects as e
 from mandamus.core import records as r
 from mandamus.core.canonical import canon
 from mandamus.core.clock import Clock
+from mandamus.core.fold import evolve
 from mandamus.core.rules import NotDue, decide, due, owned, wakes
-from mandamus.core.run import EMPTY, Run, evolve
+from mandamus.core.run import EMPTY, Run
 from mandamus.core.seal import Draft, Position, seal
 
 TOOLS = {  # name → safety, effect
@@ -280,7 +281,7 @@ def _step(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
 
 
 def _use(p: Player, words: list[str], named: dict[str, str]) -> list[str]:
-    return p.give(e.Use(action=words[0], capability=words[1], result="granted", use=1, value=1))
+    return p.give(e.Use(action=words[0], capability=words[1], result="granted", value=1))
 
 
 def _wait(p: Player, words: list[str], named: dict[str, str]) -> list[str]:

@@ -6,7 +6,8 @@ import msgspec
 
 from mandamus.core import records as r
 from mandamus.core.consumed import NOTHING_READ, Consumed
-from mandamus.core.run import EMPTY, evolve, state_digest
+from mandamus.core.fold import evolve
+from mandamus.core.run import EMPTY, state_digest
 from tests.samples import Chain, clock
 
 KEYS = [f"{n:064}" for n in range(5)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mandamus.core import records as r
 from mandamus.core.canonical import accept
-from mandamus.core.run import _STEP
+from mandamus.core.fold import _STEP
 from mandamus.proof import verify, verify_chain, views
 from mandamus.proof.chain import Walk, attested, backward, further, type_of, walk
 from mandamus.proof.life import RUN_RULES, Life
@@ -221,7 +221,7 @@ def test_a_type_that_no_run_folds_may_not_stand_in_a_run() -> None:
     head = WHOLE.chain.records[0]
     for name in unfolded:
         record = replace(head, seq=1, type=name)
-        assert name in RUN_RULES, f"{name}: a fold in core/run.py, or a place in chain log only (proof/life.py)"
+        assert name in RUN_RULES, f"{name}: a step in core/fold.py, or a place in chain log only (proof/life.py)"
         assert RUN_RULES[name](Life(2), record, head), name
 
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from mandamus.core import effects as e
 from mandamus.core import records as r
+from mandamus.core.fold import evolve, fold
 from mandamus.core.records import decode, encode
 from mandamus.core.rules import due, wakes
-from mandamus.core.run import ACTIONS, CLOSED, EMPTY, LIVES, Run, decision_of, evolve, fold, state_digest
+from mandamus.core.run import ACTIONS, CLOSED, EMPTY, LIVES, Run, decision_of, state_digest
 from tests.core.interactions import TOOLS, Player, play, step
 
 VERDICTS = ("allow", "allow", "allow", "deny", "escalate", "error")

@@ -100,6 +100,9 @@ ILLEGAL: list[tuple[dict[str, Any], str, str]] = [
     ({"profile": "strict"}, "MDM-0223", "profile"),
     ({"default": "maybe"}, "MDM-0223", "default"),
     ({"instructions": None}, "MDM-0224", "instructions"),
+    ({"instructions": "Pay \ud800"}, "MDM-0224", "lone surrogate at character 5"),
+    ({"model": "openai:\ud800"}, "MDM-0224", "model holds half a character"),
+    ({"roles": ["\ud800"]}, "MDM-0224", "roles holds half a character"),
     ({"stream": 1}, "MDM-0224", "stream"),
     ({"window": 0}, "MDM-0224", "window"),
     ({"max_output": 128_000}, "MDM-0224", "no room"),
@@ -320,6 +323,38 @@ def test_on_whose_behalf() -> None:
                 await one.run("Go", user=bad, ledger=env)
 
     run(story)
+
+
+HALF = "a\udcff"  # what a shell makes of a byte that is no UTF-8
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a, env: a.run(HALF, ledger=env),
+        lambda a, env: a.run("Go", user=HALF, ledger=env),
+        lambda a, env: a.run("Go", user={"principal": "p-1", "roles": [HALF]}, ledger=env),
+        lambda a, env: a.run("Go", run_id=HALF, ledger=env),
+        lambda a, env: a.run("Go", thread=HALF, ledger=env),
+        lambda a, env: a.run("Go", tenant=HALF, ledger="memory:"),
+        lambda a, env: a.run("Go", ledger=f"sqlite:///{HALF}"),
+        lambda a, env: a.resume(HALF, ledger=env),
+        lambda a, env: a.fork("run", 1, input=HALF, ledger=env),
+        lambda a, env: a.replay(HALF, ledger=env),
+    ],
+)
+def test_half_a_character_is_a_mistake_and_not_a_fault(call: Any) -> None:
+    async def story(env: Env) -> None:
+        with pytest.raises(Misuse, match=r"MDM-0224.*half a character"):
+            await call(agent("done"), env)
+        assert [head.run async for head in env.ledger.runs() if head.run != r.LOG] == []
+
+    run(story)
+
+
+def test_a_ledger_is_named_by_a_uri(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match=r"MDM-0111(?s:.*)sqlite:///FILE"):
+        agent("done").run_sync("Go", ledger=tmp_path / "run.db")
 
 
 def _clerks(facts: Any) -> Any:

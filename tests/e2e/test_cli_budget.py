@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from mandamus.cli import shapes
 from tests.e2e.cli_world import AGENT, World
 
 MORE = """
@@ -53,4 +55,5 @@ def test_a_run_that_waits_for_a_child_says_so_and_for_whom(world: World) -> None
         assert world.approve(item, who).code == 0
     world.ok("resume", rows["boss"]["run"], "--agent", "payout.py:boss")
     shown = world.ok("show", rows["boss"]["run"]).out
-    assert "children 0 tokens, 1 calls" in shown
+    assert " tokens, 1 calls, children 1 calls\n" in shown, "tokens of children are counted where the budget limits them, and nowhere else"
+    msgspec.convert(world.ok("show", rows["boss"]["run"], "--json").data, shapes.Shown, strict=True)

@@ -66,8 +66,14 @@ def test_a_vote_without_the_role_is_not_signed_and_the_fix_lets_it_count(asking:
     assert "key enroll --principal p-bob --role treasurer" in told.err
     assert asking.ok("inbox", "--json").stream[0]["votes"] == []
     asking.ok("key", "enroll", "--principal", "p-bob", "--role", "treasurer", "--key", "bob.pem")
+    assert "mail " not in asking.ok("show", "last").out
     assert asking.approve(item, "bob").code == 0
+    shown = asking.ok("show", "last").out
+    assert "lie unread in its mailbox" in shown, "a vote that its owner has not read is none yet, and not lost either"
+    assert shown.index("mandamus resume") < shown.index("mandamus approve")
+    assert asking.ok("show", "last", "--json").data["unread"]
     assert asking("resume", "last").code == 0
+    assert "unread" not in asking.ok("show", "last").out
 
 
 def test_the_holder_of_a_veto_may_say_no_and_nothing_else(asking: World) -> None:

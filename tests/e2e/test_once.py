@@ -47,6 +47,16 @@ def test_a_key_that_was_used_for_something_else_is_refused(world: World) -> None
     told = world("run", "payout.py:small", "Pay twice", "--idempotency-key", "k")
     assert (told.code, "MDM-0028" in told.err) == (2, True)
     assert len(runs(world)) == 1
+    for more in (("--user", "p-7f3a"), ("--thread", "last", "--user", "p-7f3a")):
+        told = world("run", "payout.py:small", "Pay", *more, "--idempotency-key", "k")
+        assert (told.code, "another user" in told.err) == (2, True)
+    other = world("run", "payout.py:small", "Pay", "--thread", "last", "--idempotency-key", "t", "--json").data
+    again = world("run", "payout.py:small", "Pay", "--thread", "last", "--idempotency-key", "t", "--json").data
+    assert again["run_id"] == other["run_id"]
+    told = world("run", "payout.py:small", "Pay", "--thread", other["run_id"], "--idempotency-key", "k")
+    assert (told.code, "another thread" in told.err) == (2, True)
+    assert world("run", "payout.py:small", "Pay", "--idempotency-key", "t").code == 2
+    assert len(runs(world)) == 2
     assert world("run", "payout.py:small", "Pay", "--idempotency-key", "").code == 2
     assert world("run", "payout.py:small", "Pay", "--idempotency-key", "x" * 300).code == 2
 
@@ -90,6 +100,19 @@ def test_a_vote_that_is_sent_twice_is_one_and_can_be_told_after_the_run(asking: 
     late = asking.approve(item, "alice", "--idempotency-key", "a1", "--json")
     assert (late.code, late.data["votes"][0]["repeated"]) == (0, True)
     assert asking.approve(item, "alice").code == 2, "without the key: it does not wait any more"
+
+
+def test_a_change_of_one_key_is_not_answered_with_another_change(asking: World) -> None:
+    item = asking("inbox", "--json").stream[0]
+    change = ("--idempotency-key", "m", "--set")
+    assert asking.approve(item, "alice", *change, "to=Acme Ltd", "--json").code == 0
+    again = asking.approve(item, "alice", *change, "to=Acme Ltd", "--json")
+    assert (again.code, again.data["votes"][0]["repeated"]) == (0, True)
+    for other in (("to=Mallory",), ("to=Acme Ltd", "--set", "amount=1.00 USD")):
+        told = asking.approve(item, "alice", *change, *other)
+        assert (told.code, "MDM-0028" in told.err) == (2, True)
+    another = asking("approve", item["id"], "--key", "alice.pem", "--digest", "ab" * 32, *change, "to=Acme Ltd")
+    assert (another.code, "another action" in another.err) == (2, True)
 
 
 def test_several_votes_of_one_key_are_completed(asking: World) -> None:

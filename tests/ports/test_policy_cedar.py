@@ -24,7 +24,7 @@ from mandamus.drivers.yaml_strict import load
 from mandamus.errors import EngineFault, Misuse
 from tests.core.policy_world import ADMIN, ANYTHING, ASK, FRIDAY, LOOK, MAIL, PAY, TOOLS, WIRE, WRITE, cedar, facts, judged, tool
 
-TREASURY = Path(__file__).parents[2] / "policies" / "treasury"
+TREASURY = Path(__file__).parents[2] / "examples" / "treasury" / "policies"
 PERMIT = '@id("any") permit (principal, action, resource);\n'
 
 

@@ -20,8 +20,9 @@ from mandamus.core import records as r
 from mandamus.core.accounts import AUTHORITY
 from mandamus.core.definition import RetryRule
 from mandamus.core.facts import Judgement
+from mandamus.core.fold import fold
 from mandamus.core.messages import ModelFault
-from mandamus.core.run import fold, state_digest
+from mandamus.core.run import state_digest
 from mandamus.core.seal import Draft
 from mandamus.data import Personal, subject
 from mandamus.drivers.model_scripted import ScriptedModel

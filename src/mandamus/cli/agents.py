@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from mandamus import _beside
 from mandamus.drivers import code_import
 from mandamus.errors import MandamusError, Misuse
 
@@ -102,9 +103,7 @@ def remember(folder: Path | None, run: str, reference: str) -> None:
         except ValueError:  # another drive
             moved = str(Path(path).resolve())
         reference = moved + attr
-    note = folder / "agents" / run
-    note.parent.mkdir(parents=True, exist_ok=True)
-    note.write_text(reference + "\n", encoding="utf-8")
+    _beside.write(folder / "agents" / run, f"{reference}\n".encode())
 
 
 def forget(folder: Path | None, run: str) -> None:

@@ -6,6 +6,7 @@ The rule a newcomer would break: nothing is started and nothing is made. With AG
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import platform
@@ -176,9 +177,8 @@ def _fsync_ms(folder: Path) -> float:
                 os.fsync(file.fileno())
                 took.append((time.perf_counter_ns() - began) / 1e6)
     except OSError as error:
-        raise Misuse(
-            f"the ledger's folder cannot be written: {error.strerror}", code="MDM-0024", where=str(folder), fix="make it writable"
-        ) from None
+        fix = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make it writable"
+        raise Misuse(f"the ledger's folder cannot be written: {error.strerror}", code="MDM-0024", where=str(folder), fix=fix) from None
     finally:
         probe.unlink(missing_ok=True)
     return sorted(took)[2]
@@ -303,7 +303,8 @@ def _trust(cli: Cli) -> list[Line]:
         fix = f"mandamus key enroll --principal p-... --role {empty[0]} --key FILE"
         lines.append(Line("trust", "degraded", f"nobody has role {', '.join(empty)}, which a chain names", fix))
     for role in sorted(set(trust.roles) - named) if named else ():
-        lines.append(Line("trust", "degraded", f"no chain here names role {role}: {did_you_mean(role, named)}", "mandamus key list"))
+        fix = f"take its line out of {path}, or let a chain name it"
+        lines.append(Line("trust", "degraded", f"no chain here names role {role}: {did_you_mean(role, named)}", fix))
     return lines
 
 

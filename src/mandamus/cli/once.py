@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mandamus.core.canonical import canon
+from mandamus.core.records import ActionProposed, ApprovalRequested
 from mandamus.errors import Misuse, ProofError
 from mandamus.ports import Ledger, Signer
 from mandamus.proof import ballot as ballots
@@ -63,23 +64,40 @@ def another(key_of: str, where: str) -> Misuse:
 
 
 # -- what the first one left -----------------------------------------------------------------------------------------------------
-async def same_run(ledger: Ledger, story: Story, agent: str, prompt: str) -> None:
-    """Raises Misuse when the run that the key opened is of another agent or another prompt."""
+async def same_run(ledger: Ledger, story: Story, agent: str, prompt: str, user: str | None, thread: str | None) -> None:
+    """Raises Misuse when the run that the key opened is of another agent, prompt, user or thread."""
     from mandamus.cli import read
 
-    if story.run.genesis.agent != agent or await read.value(ledger, story.records[0], "input") != prompt:
+    g = story.run.genesis
+    if g.agent != agent or await read.value(ledger, story.records[0], "input") != prompt:
         raise another("another prompt or agent", f"run {story.id}")
+    if (g.user.principal if g.user else None) != user:
+        raise another("another user", f"run {story.id}")
+    continues = g.parent.run if g.parent and g.parent.kind == "thread" else None
+    if thread != continues and (thread is None or thread != story.id):  # `--thread last` names by now the run that the key opened
+        raise another("another thread", f"run {story.id}")
 
 
-async def voted(ledger: Ledger, run: str, nonce: str, trust: Trust, principal: str) -> ballots.Ballot | None:
-    """The vote of `principal` that carries this nonce, wherever its action stands by now."""
+async def voted(ledger: Ledger, run: str, nonce: str, trust: Trust, principal: str) -> tuple[ballots.Ballot, Any] | None:
+    """The vote of `principal` that carries this nonce, and its new arguments if it has some, wherever its action stands by now."""
     async for _, _, raw in ledger.mailbox(run):
         message = _decoded(raw)
         if isinstance(message, post.Vote) and message.nonce == nonce:
             found = ballots.check(message.envelope.encode(), trust)
             if not isinstance(found, str) and found[0] == principal:
-                return found[1]
+                return found[1], message.args
     return None
+
+
+async def voted_on(story: Story, ledger: Ledger, request: str) -> dict[str, Any]:
+    """The arguments of the action that this request asked about, as they were proposed."""
+    from mandamus.cli import read
+
+    asked = {x.fact.action for x in story.records if isinstance(x.fact, ApprovalRequested) and x.fact.request == request}
+    for x in story.records:
+        if isinstance(x.fact, ActionProposed) and x.fact.action in asked:
+            return dict(await read.value(ledger, x, "args"))
+    return {}
 
 
 async def stopped(ledger: Ledger, run: str, nonce: str, trust: Trust, principal: str) -> post.StopStatement | None:

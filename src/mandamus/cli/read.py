@@ -11,9 +11,10 @@ from typing import Any
 from mandamus.core.accounts import REGISTER
 from mandamus.core.canonical import accept
 from mandamus.core.clock import rfc3339
+from mandamus.core.fold import fold
 from mandamus.core.payload import SALT, opened
 from mandamus.core.records import LOG, AnyRecord, event_hash
-from mandamus.core.run import IN_DOUBT, Action, Run, Waiting, fold, ripe
+from mandamus.core.run import IN_DOUBT, Action, Run, Waiting, ripe
 from mandamus.errors import Misuse, ProofError
 from mandamus.ports import Head, Ledger
 from mandamus.proof.chain import walk

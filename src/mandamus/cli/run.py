@@ -37,6 +37,7 @@ EXITS = {
     4: "suspended",
     5: "halted, or an action is unknown",
     130: "interrupted",
+    143: "ended by SIGTERM",
 }
 INPUT_MAX = 1 << 20
 _STATES = {"completed": 0, "failed": 1, "cancelled": 1, "refused": 3, "suspended": 4, "halted": 5}
@@ -126,13 +127,15 @@ async def _run(cli: Cli, reference: str, prompt: str, follow: bool, once: str | 
             id = requests.run_id(env.home.signer("frontend"), env.origin, once) if once else ulid(env.time)
             with leaving(env) as left:
                 if once and await env.ledger.head(id):
-                    return await ended(cli, env, await _found(cli, env, agent, id, prompt), left)
+                    return await ended(cli, env, await _found(cli, env, agent, id, prompt, **options), left)
                 with noted(env, id, reference):
                     result = await agent.run(prompt, ledger=env, run_id=id, **options)
             return await ended(cli, env, result, left)
 
 
-async def _found(cli: Cli, env: Env, agent: Agent[Any], run: str, prompt: str) -> RunResult[Any]:
+async def _found(
+    cli: Cli, env: Env, agent: Agent[Any], run: str, prompt: str, user: str | None, thread: str | None, **_: Any
+) -> RunResult[Any]:
     """The run that the same idempotency key opened: carried on when nobody does, else told as it stands. A retry lifts no halt."""
     from mandamus import wiring
     from mandamus.cli import read
@@ -140,7 +143,7 @@ async def _found(cli: Cli, env: Env, agent: Agent[Any], run: str, prompt: str) -
     from mandamus.runtime import recover
 
     story = await read.story(env.ledger, run)
-    await requests.same_run(env.ledger, story, agent.spec.name, prompt)
+    await requests.same_run(env.ledger, story, agent.spec.name, prompt, user, thread)
     cli.note(f"this idempotency key opened run {run} before: it is that one")
     if story.run.life not in ENDED and story.run.life != "halted":
         return await agent.resume(run, ledger=env)

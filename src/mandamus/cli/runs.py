@@ -152,6 +152,7 @@ def as_object(story: read.Story, moment: int, driver: str = "") -> dict[str, Any
         "tier": g.tier,
         "turn": run.turn,
         "turn_of": read.turn_of(run, moment, driver),
+        "unread": unread(story),
         "why": stuck.rows(story, moment),
     }
 
@@ -201,10 +202,17 @@ def words(cli: Cli, story: read.Story, moment: int, driver: str) -> str:
         f"  used    {used(run)}",
         f"  events  {run.seq + 1}, head {story.head.hash}",
     ]
+    if unread(story):
+        rows.append("  mail    votes or messages lie unread in its mailbox: they count when its owner reads them")
     rows += [_action_words(a, moment, whom, a.id in wrong) for a in run.actions.values()]
     rows += [f"  {id}     done, output invalid" for id in wrong if id not in run.actions]
     rows += [f"  {row}" for row in stuck.rows(story, moment)]
     return "\n".join([*rows, *_next(cli, story, moment, driver)])
+
+
+def unread(story: read.Story) -> bool:
+    """Whether something lies in its mailbox that no owner has read yet."""
+    return story.run.life in ("running", "halted") and story.head.mail > story.run.cursor
 
 
 def used(run: Run) -> str:
@@ -214,9 +222,11 @@ def used(run: Run) -> str:
     if run.price is not UNSET:
         limit = f" of {Money(str(g.budget.cost), run.price.currency, 6)}" if g.budget.cost is not UNSET else ""
         rows.append(f"{Money(str(s.cost or 0), run.price.currency, 6)}{limit}")
-    if s.below is not UNSET:
-        cost = f", {Money(str(s.below.cost), run.price.currency, 6)}" if run.price is not UNSET else ""
-        rows.append(f"children {s.below.tokens} tokens, {s.below.calls} calls{cost}")
+    if s.below is not UNSET:  # what no budget limits is not handed down, and nobody has counted it
+        counted = [f"{getattr(s.below, unit)} {unit}" for unit in ("tokens", "calls") if getattr(g.budget, unit) is not UNSET]
+        if g.budget.cost is not UNSET and run.price is not UNSET:
+            counted.append(str(Money(str(s.below.cost), run.price.currency, 6)))
+        rows += [f"children {', '.join(counted)}"] if counted else []
     return ", ".join(rows)
 
 
@@ -235,12 +245,12 @@ def _next(cli: Cli, story: read.Story, moment: int, driver: str) -> list[str]:
     """The commands that move it. While a process drives it, that one does."""
     run = story.run
     asks = [(a, q) for a, q in read.waiting(run) if q.expires > moment]
+    mail = unread(story)
+    decided = any(a.request and decision_of(a.request) for a in run.open_actions)
     rows = []
+    if run.life in ("running", "halted") and (not asks or mail or decided) and not driver:
+        rows.append("  next    " + cli.command(f"resume {story.id}"))
     for a, q in asks:
         line = f"settle {story.id}/{a.id} --done|--again|--abandon" if q.about == "outcome" else f"approve {story.id}/{a.id}"
         rows.append("  next    " + cli.command(f"{line} --key FILE"))
-    mail = story.head.mail > run.cursor
-    decided = any(a.request and decision_of(a.request) for a in run.open_actions)
-    if run.life in ("running", "halted") and (not asks or mail or decided) and not driver:
-        rows.append("  next    " + cli.command(f"resume {story.id}"))
     return rows

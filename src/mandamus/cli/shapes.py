@@ -131,12 +131,13 @@ class Shown(Closed):
     owner: str
     policy: str
     run_id: str
-    spent: dict[str, int]
+    spent: dict[str, int | dict[str, int]]
     state: str
     tenant: str
     tier: str
     turn: int
     turn_of: str
+    unread: bool
     why: list[str]
 
 

@@ -79,6 +79,7 @@ EXITS: dict[int, str] = {
     4: "not finished",
     5: "halted, in doubt, cannot check",
     130: "interrupted",
+    143: "ended by SIGTERM",
 }
 
 

@@ -127,10 +127,18 @@ async def _before(ledger: Ledger, names: dict[str, tuple[str, str]], wish: Wish,
     """The votes that this idempotency key has sent already. Raises Misuse when one of them said something else."""
     found: dict[str, ballots.Ballot] = {}
     for id, (run, nonce) in names.items():
-        ballot = await once.voted(ledger, run, nonce, trust, principal)
-        if ballot is not None and ballot.decision != wish.decision:
-            raise once.another(f"{ballot.decision}", f"approval {id}")
-        found |= {id: ballot} if ballot is not None else {}
+        sent = await once.voted(ledger, run, nonce, trust, principal)
+        if sent is None:
+            continue
+        found[id], args = sent
+        if found[id].decision != wish.decision:
+            raise once.another(found[id].decision, f"approval {id}")
+        if wish.digests and found[id].action not in wish.digests:
+            raise once.another("another action", f"approval {id}")
+        if wish.changes:
+            before = await once.voted_on(await read.story(ledger, run), ledger, str(found[id].request))
+            if modified(before, wish.changes, "that action", id) != args:
+                raise once.another("other changes", f"approval {id}")
     return found
 
 
@@ -153,7 +161,7 @@ def _consented(cli: Cli, a: Asked, principal: str, wish: Wish) -> tuple[ballots.
     decision, digests, changes = wish.decision, wish.digests, wish.changes
     card = a.card | {"votes": [{"decision": v.decision, "principal": v.principal} for v in a.votes]}
     if changes:
-        args = modified(a, changes)
+        args = modified(a.args, changes, a.action.tool, a.id)
         secret = os.urandom(SALT)
         ballot = a.ballot(decision, commit(secret, canon(args)))
         message = post.Vote(envelope="", card=card, args=args, secret=b64(secret))
@@ -198,22 +206,22 @@ def _show(cli: Cli, a: Asked, principal: str, ballot: ballots.Ballot, changed: d
     say("\n".join(rows), sys.stderr)
 
 
-def modified(a: Asked, changes: tuple[str, ...]) -> dict[str, Any]:
+def modified(before: dict[str, Any], changes: tuple[str, ...], tool: str, id: str) -> dict[str, Any]:
     """The arguments with --set applied. Raises Misuse: no such argument, or a value of another form."""
-    args = dict(a.args)
+    args = dict(before)
     for change in changes:
         name, sep, text = change.partition("=")
         if not sep or name not in args:
             near = difflib.get_close_matches(name, args, n=1)
             raise Misuse(
-                f"{name[:40]!a} is no argument of {a.action.tool}",
+                f"{name[:40]!a} is no argument of {tool}",
                 code="MDM-0022",
                 expected=", ".join(args),
                 fix=f"did you mean --set {near[0]}=..." if near else "--set NAME=VALUE",
             )
         args[name] = _value(name, args[name], text)
-    if args == a.args:
-        raise Misuse("--set changes nothing", code="MDM-0022", fix=f"mandamus approve {a.id} --key FILE, without --set")
+    if args == before:
+        raise Misuse("--set changes nothing", code="MDM-0022", fix=f"mandamus approve {id} --key FILE, without --set")
     return args
 
 

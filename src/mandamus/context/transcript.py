@@ -1,7 +1,8 @@
 """The transcript: a view that folds records into what a prompt is made of, by reference to payloads.
 
 `evolve(view, record)` appends items; nothing is ever rewritten, so a prompt grows by its tail only. The shell joins the texts.
-Text of a tool is marked as data: it is shown to the model inside a data-only block and never as an instruction.
+Text of a tool is marked as data: it is shown to the model inside a data-only block and never as an instruction. The words of that
+block are the wire formats' (drivers/_wire.py).
 """
 
 from __future__ import annotations

@@ -229,7 +229,6 @@ class Use(Struct, frozen=True, kw_only=True):
     action: str
     capability: str
     result: Literal["granted", "refused"]
-    use: int
     mechanism: str = "in_process"
     value: Any = None
 

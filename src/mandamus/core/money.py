@@ -52,7 +52,7 @@ class Money(Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def parse(cls, text: str) -> Money:
-        """From "1000.00 USD"."""
+        """From "1000.00 USD". Raises ValueError when it is written in another way."""
         amount, _, currency = text.strip().partition(" ")
         if not currency:
             raise ValueError(f"money {text[:40]!r}: write it as 1000.00 USD")

@@ -2,7 +2,7 @@
 
 A *fact* is a closed Struct, one per type, past tense. A *record* is a fact in its envelope; its canonical bytes are stored,
 hashed as stored, and believed on read only if they re-encode to themselves. Fields stand in sorted order, which makes typed
-encoding canonical; optional fields are absent, never null.
+encoding canonical; optional fields are absent, never null. What facts are made of (core/parts.py) bears its names here too.
 
 The rule a newcomer would break: a fact never holds text written by a model, a tool or a person, and never an unsalted digest of
 one. Such text is payload, named by its salted commitment in `body`. A type, once released, never changes: add a new one.
@@ -10,148 +10,39 @@ one. Such text is payload, named by its salted commitment in `body`. A type, onc
 
 import hashlib
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_type_hints
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from mandamus.core.canonical import INT_MAX, canon, digest
+from mandamus.core.canonical import canon, digest
 from mandamus.core.clock import Clock
+from mandamus.core.parts import Actor as Actor
+from mandamus.core.parts import Anchor as Anchor
+from mandamus.core.parts import Ask as Ask
+from mandamus.core.parts import BodyPart as BodyPart
+from mandamus.core.parts import BudgetLimits as BudgetLimits
+from mandamus.core.parts import Grant as Grant
+from mandamus.core.parts import Int as Int
+from mandamus.core.parts import Issued as Issued
+from mandamus.core.parts import Layer as Layer
+from mandamus.core.parts import MailRef as MailRef
+from mandamus.core.parts import NamedKey as NamedKey
+from mandamus.core.parts import Parent as Parent
+from mandamus.core.parts import Register as Register
+from mandamus.core.parts import Reserve as Reserve
+from mandamus.core.parts import Usage as Usage
+from mandamus.core.parts import User as User
 from mandamus.core.price import Price
 from mandamus.errors import ProofError
 
-Int = Annotated[int, msgspec.Meta(ge=-INT_MAX, le=INT_MAX)]  # beyond it two JSON readers differ; the decoder refuses it
 RECORD_BYTES_MAX = 65_535  # C2SP entry bundles carry uint16 lengths
-
-
-class Part(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """Base of the small closed structs inside facts."""
 
 
 class Fact(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
     """Base of all facts. Housekeeping facts stand outside replay comparison."""
 
     housekeeping: ClassVar[bool] = False
-
-
-# -- parts -------------------------------------------------------------------------------------------------------------------
-class Actor(Part, frozen=True, kw_only=True):
-    agent: str
-    principal: str
-    runtime: str
-
-
-class Anchor(Part, frozen=True, kw_only=True):
-    """The newest witnessed checkpoint when the run began; without a witness: size 0, root SHA-256("")."""
-
-    root: str
-    size: Int
-
-
-class Ask(Part, frozen=True, kw_only=True):
-    """What an escalation waits for. `people`: `chain` and `quorum` of distinct verified principals."""
-
-    chain: str
-    quorum: Int
-    to: Literal["people"] = "people"
-
-
-class BodyPart(Part, frozen=True, kw_only=True, rename={"class_": "class"}):
-    """One payload of a record, by its salted commitment."""
-
-    class_: str
-    commit: str
-    media: str
-    part: str
-    subject: str | UnsetType = UNSET
-
-
-class BudgetLimits(Part, frozen=True, kw_only=True):
-    """Limits of one run. Tokens and calls are counts; cost is micro-units of `currency`; wall is milliseconds."""
-
-    calls: Int | UnsetType = UNSET
-    cost: Int | UnsetType = UNSET
-    currency: str | UnsetType = UNSET
-    denials: Int = 3
-    retries: Int = 5
-    tokens: Int | UnsetType = UNSET
-    turns: Int = 20
-    wall_ms: Int | UnsetType = UNSET
-
-
-class Grant(Part, frozen=True, kw_only=True):
-    """What a parent left to its child: tools by name. Absent at the top."""
-
-    tools: tuple[str, ...]
-
-
-class Issued(Part, frozen=True, kw_only=True):
-    """A capability as issued for one attempt, and what enforces it."""
-
-    capability: str
-    mechanism: str
-
-
-class Layer(Part, frozen=True, kw_only=True):
-    """One layer's answer. Order of force: error > deny > escalate > transform > allow."""
-
-    layer: str
-    of: str | UnsetType = UNSET
-    verdict: str
-
-
-class MailRef(Part, frozen=True, kw_only=True):
-    """Which message of the mailbox a fact came from."""
-
-    cursor: Int
-    key: str
-
-
-class NamedKey(Part, frozen=True, kw_only=True):
-    key: str
-    principal: str | UnsetType = UNSET
-    role: str
-
-
-class Parent(Part, frozen=True, kw_only=True):
-    hash: str
-    kind: Literal["handoff", "fork", "thread"]
-    run: str
-    seq: Int
-
-
-class Register(Part, frozen=True, kw_only=True):
-    number: Int
-    prev: str
-
-
-class Reserve(Part, frozen=True, kw_only=True):
-    """Reserved on, or spent from, an account: an integer in the account's unit."""
-
-    account: str
-    amount: Int
-
-
-class Usage(Part, frozen=True, kw_only=True):
-    """Tokens of one model call. `estimated` is true when the provider named none and they were counted here."""
-
-    cache_read: Int = 0
-    cache_write: Int = 0
-    estimated: bool = False
-    input: Int = 0
-    output: Int = 0
-    reasoning: Int = 0
-
-    @property
-    def total(self) -> int:
-        return self.input + self.output
-
-
-class User(Part, frozen=True, kw_only=True):
-    """On whose behalf the run acts; from a login or the `user` option, never from the prompt."""
-
-    principal: str
-    roles: tuple[str, ...] = ()
 
 
 # -- run ---------------------------------------------------------------------------------------------------------------------

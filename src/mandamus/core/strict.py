@@ -20,7 +20,6 @@ from mandamus.errors import Misuse
 Path = tuple[str | int, ...]
 T = TypeVar("T")
 _step = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
-_unknown = re.compile(r"Object contains unknown field `(.*?)`")
 
 
 class Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

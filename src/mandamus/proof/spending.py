@@ -12,10 +12,11 @@ from typing import Any
 from msgspec import UNSET
 
 from mandamus.core.accounts import handed
+from mandamus.core.fold import evolve
 from mandamus.core.handed import UNITS, left, used
 from mandamus.core.price import at_most
 from mandamus.core.records import ActionStarted, AnyRecord, ModelCalled, ModelPriced, RunOpened, TurnStarted
-from mandamus.core.run import EMPTY, Run, evolve
+from mandamus.core.run import EMPTY, Run
 from mandamus.proof.report import Broken, Finding
 
 

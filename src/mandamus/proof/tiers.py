@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mandamus.core.fold import evolve
 from mandamus.core.records import ActionJudged, AnyRecord, ApprovalRequested, TimePassed
-from mandamus.core.run import EMPTY, Action, Run, evolve, ripe
+from mandamus.core.run import EMPTY, Action, Run, ripe
 from mandamus.errors import ProofError
 from mandamus.proof.chains import Chains
 from mandamus.proof.report import Broken, Finding

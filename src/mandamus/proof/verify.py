@@ -11,8 +11,9 @@ from typing import Any
 
 from mandamus.core.canonical import accept
 from mandamus.core.digests import manifest_digest, operation_id, ownership, policy_digest
+from mandamus.core.fold import fold
 from mandamus.core.records import LOG, ActionJudged, ActionProposed, ActionStarted, AnyRecord, RunOpened, RunOwned, RunSealed
-from mandamus.core.run import fold, state_digest
+from mandamus.core.run import state_digest
 from mandamus.errors import Misuse, ProofError
 from mandamus.proof import authority, books, bundle, chain, dsse, shown, spending, spoken, tiers, views
 from mandamus.proof.chains import Chains

@@ -14,9 +14,7 @@ from msgspec import UNSET
 
 from mandamus.core.canonical import canon
 from mandamus.core.clock import Clock
-from mandamus.core.digests import action_digest
 from mandamus.core.facts import Tier
-from mandamus.core.payload import card_digest
 from mandamus.core.records import (
     ActionEnded,
     ActionJudged,
@@ -36,6 +34,7 @@ from mandamus.proof.authority import Authority
 from mandamus.proof.chains import Chains, holds, may_decide, may_vote
 from mandamus.proof.lending import Lending, Opened, Tally
 from mandamus.proof.report import Broken, Finding
+from mandamus.proof.requested import Requests
 from mandamus.proof.shown import Line
 from mandamus.proof.trust import Trust
 
@@ -69,19 +68,17 @@ class Votes:
         self.tenant = opened.tenant
         self.forked = opened.parent is not UNSET and opened.parent.kind == "fork"
         self.tally = Tally()
-        self.lending = Lending(self)
+        self.lending, self.requests = Lending(self), Requests(self)
         self.proposed: dict[str, AnyRecord] = {}
         self.judged: dict[str, ActionJudged] = {}
         self.judged_at: dict[str, AnyRecord] = {}
         self.guarded: set[str] = set()  # actions that wait for a person each time, by the law
-        self.needs: dict[str, int] = {}  # request -> how many people were demanded of its newest tier
         self.asked: dict[str, dict[str, tuple[int, str]]] = {}  # action -> chain -> (quorum, policy)
         self.opened: dict[int, Opened] = {}  # seq of a vote -> its ballot
         self.modified: dict[str, AnyRecord] = {}
         self.rejections: dict[str, list[AnyRecord]] = {}
         self.authors: dict[str, str] = {}  # action -> who wrote its arguments anew
         self.unknown: dict[str, int] = {}
-        self.requests: dict[str, AnyRecord] = {}
         self.withdrawn: set[str] = set()
         self.now = 0
 
@@ -114,94 +111,20 @@ class Votes:
             if OUTCOME not in fact.determining:  # those asks are about what happened, not about a start
                 self.asked.setdefault(fact.action, {}).update({ask.chain: (ask.quorum, fact.bundle) for ask in fact.asks or ()})
         elif isinstance(fact, ApprovalRequested):
-            self._requested(record, fact)
+            self.requests.made(record, fact)
         elif isinstance(fact, VoteWithdrawn):
             self.withdrawn.add(fact.ballot)
-
-    # -- the request -------------------------------------------------------------------------------------------------------
-    def _requested(self, record: AnyRecord, fact: ApprovalRequested) -> None:
-        """Its digest is the action's, its card the one that is stored, its quorum not less than policy asked for."""
-        proposal = self.proposed.get(fact.action)
-        if proposal is None:
-            raise self.broken(record, "it asks about an action that was never proposed")
-        if fact.digest not in self._digests(proposal, fact):
-            raise self.broken(record, "its digest is not the action's", expected=self._digests(proposal, fact)[0], found=fact.digest)
-        earlier = self.requests.get(fact.request)
-        self._tier_in_turn(record, fact, None if earlier is None else earlier.fact)
-        self._enough(record, fact, self.clock.now if earlier is None else earlier.fact.until)  # type: ignore[attr-defined]
-        self._card(record, fact, proposal)
-        self.requests[fact.request] = record
-
-    def _tier_in_turn(self, record: AnyRecord, fact: ApprovalRequested, earlier: Any) -> None:
-        """The first tier opens a request; each later one follows the tier before it, when that one's time was over."""
-        if earlier is None:
-            if fact.tier:
-                raise self.broken(record, "no earlier tier led to this one", "tier 0", f"tier {fact.tier}")
-            return
-        if not _same_request(earlier, fact):
-            raise self.broken(record, "a later tier changes what was asked")
-        if self.clock.now < earlier.until:
-            raise self.broken(record, "the tier before it was not over", str(earlier.until), str(self.clock.now))
-
-    def _enough(self, record: AnyRecord, fact: ApprovalRequested, begins: int) -> None:
-        """As many people, and as much time for them, as the rules say."""
-        asked = 1
-        if fact.tier == 0 and fact.about == "start":
-            asked = max(1, self.asked.get(fact.action, {}).get(fact.chain, (1, ""))[0])
-        chain = self.chains.of(fact.policy, fact.chain)
-        if chain is None:
-            self.tally.hidden.append(f"rules of chain {fact.chain}")
-        elif fact.tier >= len(chain.tiers):
-            raise self.broken(record, "its chain has no such tier", f"{len(chain.tiers)} tiers", f"tier {fact.tier}")
-        else:
-            tier = chain.tiers[fact.tier]
-            asked = max(asked, tier.quorum)
-            if fact.until < begins + tier.deadline_ms * 1000:
-                raise self.broken(record, "its tier ends before its time", str(begins + tier.deadline_ms * 1000), str(fact.until))
-        self.needs[fact.request] = max(asked, fact.quorum)
-        if fact.quorum < asked and fact.tier == 0 and fact.about == "start" and fact.quorum >= 1:
-            asked -= len(self.lending.in_chain(fact.chain, self.judged[fact.action].authority))
-        if fact.quorum < asked:
-            raise self.broken(record, "it asks fewer people than policy demanded", expected=str(asked), found=str(fact.quorum))
-
-    def _tier(self, request: ApprovalRequested) -> Tier | None:
-        chain = self.chains.of(request.policy, request.chain)
-        return None if chain is None else chain.tiers[request.tier]
-
-    def _digests(self, proposal: AnyRecord, fact: ApprovalRequested) -> list[str]:
-        """With the expiry and without: whichever the writer bound, the ballot names the expiry again."""
-        p: Any = proposal.fact
-        args = proposal.body[0].commit if proposal.body else ""
-        pin = None if p.pin is UNSET else p.pin
-        return [
-            action_digest(args=args, call=p.call, origin=self.origin, policy=fact.policy, run=self.run, expires=expires, pin=pin)
-            for expires in (fact.expires, None)
-        ]
-
-    def _card(self, record: AnyRecord, fact: ApprovalRequested, proposal: AnyRecord) -> None:
-        card, args = self.line(record, "card"), self.line(proposal, "args")
-        if card is None or args is None:
-            if not any(part.part == "card" for part in record.body or ()):
-                return  # a later tier repeats the request without its card
-            self.tally.hidden.append(f"card of event {record.seq}")
-            return
-        self._same_card(record, card, args, fact.card)
-
-    def _same_card(self, record: AnyRecord, card: Line, args: Line, signed: str) -> None:
-        found = card_digest(args.secret, card.value) if type(card.value) is dict else ""
-        if found != signed:
-            raise self.broken(record, "its card is not the one that was shown and signed", expected=signed, found=found)
 
     # -- each vote, whatever became of it ------------------------------------------------------------------------------------
     def _cast(self, record: AnyRecord, fact: Voted) -> None:
         """Somebody whom the chain asks has signed exactly this, in time."""
-        request = self._request(record, str(fact.request))
+        request = self.requests.of(record, str(fact.request))
         if fact.action != request.action or fact.scope != "once":
             raise self.broken(record, "it is for another action than its request")
         if fact.clock.now >= request.expires:
             raise self.broken(record, "its request had expired", code="MDM-0655")
         self._allowed_to(record, fact, request)
-        self._card_beside(record, request)
+        self.requests.card(record, request.action, request.card)
         line = self.line(record, "ballot")
         if line is None:
             self.tally.hidden.append(f"ballot of event {record.seq}")
@@ -218,7 +141,7 @@ class Votes:
             self.modified[request.action] = record
 
     def _allowed_to(self, record: AnyRecord, fact: Voted, request: ApprovalRequested) -> None:
-        tier = self._tier(request)
+        tier = self.requests.tier(request)
         if tier is None:
             return  # said already: the rules of the chain are not shown
         if not may_vote(tier, fact.principal, self.trust):
@@ -232,15 +155,6 @@ class Votes:
         """Whoever asked for it or wrote its arguments anew does not approve it."""
         names = {"requester": self.requester, "author": self.authors.get(action, "")}
         return any(names[duty] == principal for duty in tier.sod)
-
-    def _card_beside(self, record: AnyRecord, request: ApprovalRequested) -> None:
-        if all(part.part != "card" for part in record.body or ()):
-            return
-        card, args = self.line(record, "card"), self.line(self.proposed[request.action], "args")
-        if card is None or args is None:
-            self.tally.hidden.append(f"card of event {record.seq}")
-            return
-        self._same_card(record, card, args, request.card)
 
     def _proposed(self, record: AnyRecord, fact: ActionProposed) -> None:
         """What people write is what one of them signed: the commitment of the new arguments stands in the ballot."""
@@ -292,10 +206,10 @@ class Votes:
         since = self.unknown.pop(action, None)
         if since is None:
             return
-        asked: list[Any] = [r.fact for r in self.requests.values() if r.seq > since and _asks_outcome(r.fact, action)]
+        asked: list[Any] = [r.fact for r in self.requests.known.values() if r.seq > since and _asks_outcome(r.fact, action)]
         for request in asked:
             voters = {r.fact.principal for r in self.records[since : record.seq] if _says(r.fact, request.request, "again")}  # type: ignore[attr-defined]
-            tier = self._tier(request)
+            tier = self.requests.tier(request)
             if len({v for v in voters if tier is None or may_decide(tier, v, self.trust)}) >= request.quorum:
                 return
         raise self.broken(record, "nobody knew its outcome, and people did not say to try again", code="MDM-0654")
@@ -305,7 +219,7 @@ class Votes:
         said = SETTLES.get(fact.result)
         if said is None:
             return
-        request: Any = next((r.fact for r in reversed(self.requests.values()) if _asks_outcome(r.fact, fact.action)), None)
+        request: Any = next((r.fact for r in reversed(self.requests.known.values()) if _asks_outcome(r.fact, fact.action)), None)
         if request is None:
             raise self.broken(record, "people settled it, but were never asked")
         votes = [r for r in self.records[: record.seq] if _says(r.fact, request.request, said)]
@@ -328,7 +242,7 @@ class Votes:
         for voted in votes:
             self._counted(record, action, voted, people)
         for name, voters in people.items():
-            request, needed = self._request(record, name), self.needs[name]
+            request, needed = self.requests.of(record, name), self.requests.needs[name]
             self._unopposed(record, request)
             answered |= {request.chain} if request.about == "start" else set()
             if request.tier == 0 and request.about == "start":
@@ -341,7 +255,7 @@ class Votes:
 
     def _unopposed(self, record: AnyRecord, request: ApprovalRequested) -> None:
         """One rejection by somebody whom the tier asks decides, whoever approved."""
-        tier = self._tier(request)
+        tier = self.requests.tier(request)
         for other in self.rejections.get(request.request, ()):
             vote: Any = other.fact
             if tier is None or may_vote(tier, vote.principal, self.trust):
@@ -351,13 +265,13 @@ class Votes:
         vote: Any = voted.fact
         if vote.action != action or vote.scope != "once" or vote.request is UNSET:
             raise self.broken(record, f"the vote of event {voted.seq} is for another action", code="MDM-0653")
-        request = self._request(voted, vote.request)
+        request = self.requests.of(voted, vote.request)
         people.setdefault(vote.request, set())
         self._fresh(record, action, voted, vote, request)
         opened = self.opened.get(voted.seq)
         if opened is not None and self.authority.was_revoked(opened.key, self.judged[action].authority):
             raise self.broken(voted, "the key that signed its ballot had been revoked", code="MDM-0656")
-        tier = self._tier(request)
+        tier = self.requests.tier(request)
         if tier is None or may_decide(tier, vote.principal, self.trust):
             people[vote.request].add(vote.principal)
 
@@ -390,12 +304,6 @@ class Votes:
             raise self.broken(voted, "the key that signed its ballot had been revoked", code="MDM-0656", line=line.number)
         return Opened(principal, ballot, key)
 
-    def _request(self, at: AnyRecord, request: str) -> ApprovalRequested:
-        record = self.requests.get(request)
-        if record is None or not isinstance(record.fact, ApprovalRequested):
-            raise self.broken(at, "it answers a request that was never made", code="MDM-0653")
-        return record.fact
-
     def broken(
         self, at: AnyRecord, what: str, expected: str = "", found: str = "", code: str = "MDM-0653", line: int | None = None
     ) -> Broken:
@@ -414,11 +322,6 @@ def _says(fact: Any, request: str, decision: str) -> bool:
 
 def _asks_outcome(fact: Any, action: str) -> bool:
     return bool(fact.action == action and fact.about == "outcome")
-
-
-def _same_request(earlier: Any, later: ApprovalRequested) -> bool:
-    names = ("about", "action", "card", "chain", "digest", "expires", "policy")
-    return all(getattr(earlier, name) == getattr(later, name) for name in names) and later.tier == earlier.tier + 1
 
 
 def _unlike(ballot: ballots.Ballot, vote: Voted, request: ApprovalRequested, origin: str, run: str) -> str:

@@ -5,6 +5,7 @@ The driver never retries; whether and when the loop asks again follows from the 
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -16,8 +17,9 @@ from mandamus.core.data import name_of
 from mandamus.core.messages import Call, ModelAnswer, ModelFault
 from mandamus.core.payload import INLINE_MAX
 from mandamus.core.records import Usage
-from mandamus.runtime import guard, prepare
+from mandamus.runtime import guard, prepare, promised, storable
 from mandamus.runtime.session import Session
+from mandamus.runtime.within import asked_to_go
 
 NEVER_AGAIN = frozenset(("auth", "bad_request", "refusal", "fault"))
 BACKOFF_MS = 500
@@ -30,17 +32,22 @@ ARGS_MAX = 64 * 1024  # they stand in the facts and on the card as well
 async def perform(s: Session, effect: e.AskModel) -> e.Reply | e.ModelLost:
     await prepare.warm(s)
     try:
-        answer = await s.bound.model.generate(prepare.prompt(s), s.bound.settings)
+        answer = promised.answer(await s.bound.model.generate(prepare.prompt(s), s.bound.settings))
         if not answer.text and not answer.calls:
             raise ModelFault("empty", "the model answered nothing")
         return await reply(s, effect, answer)
     except ModelFault as fault:
         return _lost(s, effect, fault)
+    except asyncio.CancelledError as error:
+        if asked_to_go():
+            raise
+        return _lost(s, effect, ModelFault("fault", type(error).__name__))
     except Exception as error:  # a driver that breaks its promise is a fault of ours, never a reply
         return _lost(s, effect, ModelFault("fault", type(error).__name__))
 
 
-def _lost(s: Session, effect: e.AskModel, fault: ModelFault) -> e.ModelLost:
+def _lost(s: Session, effect: e.AskModel, raised: ModelFault) -> e.ModelLost:
+    fault = promised.fault(raised)
     wait_ms = fault.retry_after_ms if fault.retry_after_ms is not None else BACKOFF_MS * 2 ** min(effect.attempt - 1, 8)
     again = None if fault.category in NEVER_AGAIN else s.clock().now + wait_ms * 1000
     return e.ModelLost(
@@ -49,7 +56,7 @@ def _lost(s: Session, effect: e.AskModel, fault: ModelFault) -> e.ModelLost:
         category=fault.category,
         retry_at=again,
         status=fault.status,
-        partial=_kept_text(fault.partial),
+        partial=storable.text(fault.partial, PARTIAL_MAX),
     )
 
 
@@ -72,11 +79,6 @@ async def reply(s: Session, effect: e.AskModel, answer: ModelAnswer) -> e.Reply:
         return e.Reply(**common, proposals=tuple([await proposal(s, c.name, c.arguments, c.fault or _twice(c, seen)) for c in calls]))
     output, bad = typed_output(s, answer.text)
     return e.Reply(**common, output=output, bad=bad, checks=await guard.output(s, answer.text))
-
-
-def _kept_text(text: str) -> str:
-    """The beginning of a cut reply, for people; what has no UTF-8 form is replaced."""
-    return text[:PARTIAL_MAX].encode("utf-8", "replace").decode()
 
 
 def _named(s: Session, answered: str) -> str:
@@ -107,7 +109,7 @@ async def proposal(s: Session, name: str, args: dict[str, Any], fault: str = "")
     """A call against its contract. What does not fit is still proposed, so that its refusal is judged and recorded."""
     tool = s.bound.tools.get(name)
     if tool is None:
-        return e.Proposal(tool="?", args={"arguments": _kept(args), "name": name[:200]}, fault=fault or "unknown_tool")
+        return e.Proposal(tool="?", args={"arguments": _kept(args), "name": storable.text(name, 200)}, fault=fault or "unknown_tool")
     spec = tool.spec
     common: dict[str, Any] = {
         "tool": spec.name, "kind": spec.kind, "safety": spec.safety, "effect": spec.effect, "data": name_of(spec.data), "pin": spec.pin,

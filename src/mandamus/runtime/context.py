@@ -12,10 +12,13 @@ from typing import Any
 
 from mandamus.core import effects as e
 from mandamus.core.data import SubjectRef
+from mandamus.core.payload import INLINE_MAX
 from mandamus.core.run import Action
 from mandamus.errors import Misuse, Refused
-from mandamus.runtime import ask, secrecy
+from mandamus.runtime import ask, secrecy, storable
 from mandamus.runtime.session import Session
+
+RANDOM_MAX = 65_536  # bytes: what is recorded has a size
 
 
 class SecretRef:
@@ -64,7 +67,9 @@ class Ctx:
         return int(await self._recorded("clock.read", lambda: self._s.env.time.now()))
 
     async def random(self, n: int = 16) -> bytes:
-        """`n` random bytes, recorded before they are handed out."""
+        """`n` random bytes, at most 65,536, recorded before they are handed out."""
+        if type(n) is not int or not 0 <= n <= RANDOM_MAX:
+            raise Misuse("ctx.random", code="MDM-0234", expected=f"a whole number, 0 to {RANDOM_MAX}", found=repr(n)[:40])
         return bytes.fromhex(await self._recorded("random.read", lambda: self._s.env.time.entropy(n).hex()))
 
     async def invoke(self, name: str, input: dict[str, Any] | None = None) -> Any:
@@ -82,12 +87,15 @@ class Ctx:
     def progress(self, text: str, part: float | None = None) -> None:
         """Shown to people who watch; never recorded, never state."""
         for watch in self._s.watching:
-            watch(self._action.id, text, part)
+            watch(self._action.id, secrecy.masked(text), part)
 
     async def note(self, key: str, value: Any) -> None:
-        """Recorded beside the run, as payload."""
+        """Recorded beside the run, as payload: JSON of at most 256 KiB. Raises Misuse for anything else."""
         secrecy.refuse([key, value], "ctx.note")
-        await self._recorded("note", lambda: {"key": key, "value": value})
+        said = {"key": key, "value": value}
+        if why := storable.unfit(said):
+            raise Misuse("ctx.note: this cannot be recorded", code="MDM-0234", expected=f"JSON of at most {INLINE_MAX} bytes", found=why)
+        await self._recorded("note", lambda: said)
 
     async def _proposed(self, proposal: e.Proposal) -> Any:
         self._n += 1
@@ -105,7 +113,9 @@ class Ctx:
         self._s.watchers[id] = future
         self._s.tell_watchers()
         await future
-        action = self._s.run.actions[id]
+        action = self._s.run.actions.get(id)
+        if action is None or not action.closed:
+            raise self._over()
         if action.withheld:
             raise Refused(f"{proposal.tool}: a guardrail withheld its result", code="MDM-0320")
         if action.state == "done":
@@ -114,8 +124,7 @@ class Ctx:
 
     async def _recorded(self, capability: str, read: Any) -> Any:
         value = read()
-        use = self._s.run.actions[self._action.id].uses + 1
-        await self._hand_in(e.Use(action=self._action.id, capability=capability, result="granted", use=use, value=value))
+        await self._hand_in(e.Use(action=self._action.id, capability=capability, result="granted", value=value))
         return value
 
     async def _hand_in(self, given: e.Input) -> None:
@@ -123,9 +132,11 @@ class Ctx:
         heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._s.hand_in(given, heard)
         if not await heard:
-            raise Refused(
-                "this call is over: nothing more is recorded for it", code="MDM-0321", where=f"run {self.run_id} ({self._action.id})"
-            )
+            raise self._over()
+
+    def _over(self) -> Refused:
+        where = f"run {self.run_id} ({self._action.id})"
+        return Refused("this call is over: nothing more is recorded for it", code="MDM-0321", where=where)
 
 
 _built: dict[str, Any] = {}

@@ -25,7 +25,7 @@ AT_ONCE_MAX = 16
 
 async def drive(s: Session) -> None:
     """Carry a run as far as it goes now: to its end, to a halt, or to where only people or time can move it."""
-    s.carry = drive
+    s.carry, s.deaf = drive, False
     try:
         while await _round(s) or not await _settled(s):
             pass
@@ -62,14 +62,16 @@ async def _round(s: Session) -> bool:
 
 async def _alone(s: Session, effect: Effect) -> None:
     """The only effect that is due begins in this very task: one that answers at once costs the event loop nothing."""
-    steps, context = perform(s, effect).__await__(), contextvars.copy_context()
     s.at_once += 1
     if not s.at_once % AT_ONCE_MAX:
         await asyncio.sleep(0)  # other runs, signals and timers have their turn
+    steps, context = perform(s, effect).__await__(), contextvars.copy_context()
     try:
         waits_for = context.run(next, steps)
     except StopIteration as done:
         await _take(s, done.value)
+        if s.head and s.head.mail > s.run.cursor:
+            await mail.look(s)  # nobody waited, so no deputy has read it
     except Exception as error:
         s.land_here(effect).set_exception(error)
         await _land(s)
@@ -87,7 +89,9 @@ async def _wait_here(s: Session, effect: Effect, rest: Awaitable[Input]) -> None
 
     def call_off(_: asyncio.Task[None]) -> None:
         nonlocal called_off
-        called_off = not place.done() and task.cancel()
+        if not place.done():
+            s.deafen()
+            called_off = task.cancel()
 
     deputy.add_done_callback(call_off)
     try:
@@ -100,14 +104,25 @@ async def _wait_here(s: Session, effect: Effect, rest: Awaitable[Input]) -> None
     finally:
         if not place.done():
             await _dismiss(s, effect, place, deputy)
-    if called_off:
-        task.uncancel()
-        deputy.result()  # raises the fault by which it ended; without one, this process was asked to go
-    if not place.cancelled():
-        s.landed.append(effect)
-        s.ring()
-        await deputy
+    others = task.uncancel() if called_off else 0
+    await _hand_back(s, effect, place, deputy)
+    if others:
+        raise asyncio.CancelledError  # somebody else asked this task to go as well
+
+
+async def _hand_back(s: Session, effect: Effect, place: asyncio.Future[Input], deputy: asyncio.Task[None]) -> None:
+    """The drive goes on when the deputy has ended. What is known by then is taken, whatever it was that ended it."""
+    try:
+        if place.cancelled():
+            deputy.result()  # raises the fault by which it ended; without one, this process was asked to go
+        else:
+            s.landed.append(effect)
+            s.ring()
+            await deputy
+    except Exception:
         await _land(s)
+        raise
+    await _land(s)
 
 
 async def _dismiss(s: Session, effect: Effect, place: asyncio.Future[Input], deputy: asyncio.Task[None]) -> None:
@@ -212,9 +227,13 @@ async def _take(s: Session, given: Input) -> bool:
 async def _hear(s: Session) -> None:
     """What a running tool asks for is decided and saved before it hears of it."""
     given, s.inbox = s.inbox, []
-    await s.save()  # with no intent among what follows, nothing of it can be rolled back
-    accepted = [await _take(s, one) for one, _ in given]
-    await s.save()
+    try:
+        await s.save()  # with no intent among what follows, nothing of it can be rolled back
+        accepted = [await _take(s, one) for one, _ in given]
+        await s.save()
+    except BaseException:
+        s.inbox = given + s.inbox  # who asked hears of it when the drive lands
+        raise
     for (_, heard), known in zip(given, accepted, strict=True):
         if not heard.done():
             heard.set_result(known)

@@ -15,9 +15,11 @@ from mandamus.core import judge as j
 from mandamus.core.records import Ask
 from mandamus.ports import PolicyEngine
 from mandamus.runtime.env import Bound
-from mandamus.runtime.within import within
+from mandamus.runtime.within import asked_to_go, within
 
 DEADLINE_S = 5.0
+QUORUM_MAX = 1_000_000
+TEXT_MAX = 32_768  # bytes of all that it says: half of what a record may be
 _NO_PERMIT = f.Judgement(verdict="deny", reason="no_match")  # an agent without any policy may do nothing (law 4)
 
 
@@ -37,8 +39,7 @@ async def _one(bound: Bound, n: int, engine: PolicyEngine, facts: f.FactEnvelope
         judgement = await within(DEADLINE_S, engine.decide(facts))
         fault = _fault(bound, n, engine, judgement)
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
+        if asked_to_go():
             raise
         fault = "cancelled itself"
     except TimeoutError:
@@ -55,6 +56,16 @@ def _fault(bound: Bound, n: int, engine: PolicyEngine, judgement: Any) -> str:
     """Why this is no answer of the bound policy; "" when it is one."""
     if type(judgement) is not f.Judgement or judgement.verdict not in ("allow", "escalate", "deny", "error"):
         return f"answered {type(judgement).__name__}, which is no judgement"
+    text = judgement.engine  # a Struct does not check what it is built with: what is no text raises here
+    for d in judgement.determining:
+        text += d.id + d.name + d.reason + d.verdict
+    for error in judgement.errors:
+        text += error
+    if text.encode()[TEXT_MAX:] or type(judgement.errors) is not tuple:
+        return "says more than a record holds"
+    for a in judgement.asks:
+        if type(a) is not Ask or type(a.quorum) is not int or not 1 <= a.quorum <= QUORUM_MAX:
+            return "asks for people in a way that nobody could record"
     if judgement.verdict == "error":
         return ""
     if judgement.errors:

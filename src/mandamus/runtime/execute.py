@@ -22,15 +22,16 @@ from mandamus.core.data import name_of
 from mandamus.core.records import Reserve
 from mandamus.core.run import Action
 from mandamus.errors import NotDone
-from mandamus.runtime import guard, handoff, secrecy, threads
+from mandamus.runtime import guard, handoff, secrecy, storable, threads
 from mandamus.runtime.context import Ctx
 from mandamus.runtime.session import Session
-from mandamus.runtime.within import within
+from mandamus.runtime.within import asked_to_go, within
 from mandamus.tool import Absent, Found, Tool, Unclear
 
 _workers = threads.Workers()
 BACKOFF_CAP_MS = 60_000
 READABLE_MAX = 256 * 1024
+REASON_MAX = 500  # characters
 
 
 async def perform(s: Session, effect: e.Execute) -> e.Input:
@@ -49,7 +50,7 @@ async def perform(s: Session, effect: e.Execute) -> e.Input:
     except TimeoutError:
         return _doubt(s, action, tool, "timeout")
     except asyncio.CancelledError as error:
-        if _asked_to_go():
+        if asked_to_go():
             raise
         return _raised(s, action, tool, error)
     except Exception as error:
@@ -71,12 +72,6 @@ async def _call(tool: Tool, ctx: Ctx, values: Any) -> Any:
         raise
 
 
-def _asked_to_go() -> bool:
-    """Whether this task itself was cancelled. Else a CancelledError is only one more thing that a tool raised."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 async def _done(s: Session, action: Action, tool: Tool, value: Any) -> e.Outcome:
     """The effect happened; an output that cannot be read never makes it a failure."""
     plain, raw, state = _readable(tool, value)
@@ -91,7 +86,7 @@ async def _done(s: Session, action: Action, tool: Tool, value: Any) -> e.Outcome
 def _readable(tool: Tool, value: Any) -> tuple[Any, bytes, str]:
     """(output as plain JSON, its canonical bytes, valid | invalid | oversize)."""
     try:
-        plain = secrecy.masked(msgspec.to_builtins(value))
+        plain = secrecy.built(value)
         raw = canon(plain)
     except (ValueError, TypeError, RecursionError, msgspec.EncodeError):
         return {"error": "the output has no JSON form"}, b"", "invalid"
@@ -118,7 +113,7 @@ def _not_done(s: Session, action: Action, tool: Tool, reason: str) -> e.Outcome:
     again = action.attempt < tool.spec.retry.attempts
     return e.Outcome(
         action=action.id, attempt=action.attempt, kind="failed", code="not_done",
-        value={"reason": secrecy.masked(reason)[:500]} if reason else None,
+        value={"reason": storable.text(secrecy.masked(reason), REASON_MAX)} if reason else None,
         retry_at=_later(s, tool, action.attempt) if again else None, data=name_of(tool.spec.data),
     )  # fmt: skip
 
@@ -133,9 +128,8 @@ def _raised(s: Session, action: Action, tool: Tool, error: BaseException) -> e.O
         else f" at {where} (MANDAMUS_SHOW_ERRORS=1 shows its text, which may hold a secret)"
     )
     s.env.warn(f"tool {tool.name!r} raised {type(error).__name__}{text}")
-    return msgspec.structs.replace(
-        _doubt(s, action, tool, "fault"), value={"type": type(error).__name__, "where": where}, data=name_of(tool.spec.data)
-    )
+    told = {"type": type(error).__name__, "where": storable.text(where, REASON_MAX)}
+    return msgspec.structs.replace(_doubt(s, action, tool, "fault"), value=told, data=name_of(tool.spec.data))
 
 
 def _doubt(s: Session, action: Action, tool: Tool, cause: Any) -> e.Outcome:
@@ -160,7 +154,7 @@ async def reconcile(s: Session, effect: e.Reconcile) -> e.Outcome:
                 await tool.reconcile.forbid(action.operation)
             finding = await tool.reconcile.find(action.operation)
     except asyncio.CancelledError as error:
-        if _asked_to_go():
+        if asked_to_go():
             raise
         finding = Unclear(type(error).__name__)
     except Exception as error:

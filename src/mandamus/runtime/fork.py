@@ -17,9 +17,10 @@ from mandamus.core import effects as e
 from mandamus.core import records as r
 from mandamus.core.clock import Clock
 from mandamus.core.digests import operation_id
+from mandamus.core.fold import fold
 from mandamus.core.payload import card_digest
 from mandamus.core.rules import NotDue, decide
-from mandamus.core.run import IN_DOUBT, fold
+from mandamus.core.run import IN_DOUBT
 from mandamus.core.seal import Draft
 from mandamus.errors import Conflict, Misuse
 from mandamus.proof import mail as post
@@ -63,7 +64,7 @@ async def _abandon(s: Session) -> None:
     s.run, s.position, mark = s.saved
     s.transcript.rewind(mark)
     s.unsaved.clear()
-    s.changes.clear()
+    s.books.changes.clear()
     s.record([Draft(r.RunEnded(state="failed", code="fork"), s.run.turn)])
     await s.save()
     await recover.give_back(s)

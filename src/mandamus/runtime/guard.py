@@ -18,8 +18,10 @@ from mandamus.core.effects import GuardCheck
 from mandamus.core.messages import Message, Prompt, Settings
 from mandamus.core.records import Usage
 from mandamus.core.unbacked import candidates, unbacked
+from mandamus.runtime import promised, storable
 from mandamus.runtime.env import Guard
 from mandamus.runtime.session import Session
+from mandamus.runtime.within import asked_to_go
 
 DEADLINE_S = 10.0
 HANDLE_TOKENS = 4_000
@@ -66,7 +68,8 @@ class Handle:
         if self.used.total > HANDLE_TOKENS:
             raise RuntimeError("the guardrail's token budget is spent")
         settings = Settings(self._s.bound.settings.model, max_output=512, timeout_ms=8_000)
-        answer = await self._s.bound.model.generate(Prompt("You check one text. Answer briefly.", (Message("user", text),)), settings)
+        prompt = Prompt("You check one text. Answer briefly.", (Message("user", text),))
+        answer = promised.answer(await self._s.bound.model.generate(prompt, settings))
         usage = answer.usage or Usage(estimated=True, input=len(text) // 3 + 1, output=len(answer.text) // 3 + 1)
         self.used = Usage(input=self.used.input + usage.input, output=self.used.output + usage.output)
         return answer.text
@@ -85,10 +88,17 @@ async def _one(s: Session, guard: Guard, view: View) -> GuardCheck:
             answer = await asyncio.wait_for(_awaited(answer), DEADLINE_S)
         if time.monotonic() - began > DEADLINE_S:  # a function of ours cannot be cut off, but what it says late does not count
             raise TimeoutError
+    except asyncio.CancelledError as error:
+        if asked_to_go():
+            raise
+        answer = Fault(type(error).__name__)
     except Exception as error:
         answer = Fault(type(error).__name__)
     usage = handle.used if handle and handle.used.total else None
-    return _check(guard, view, answer, usage)
+    check = _check(guard, view, answer, usage)
+    if check.finding is not None and storable.unfit(check.finding):
+        return _check(guard, view, Fault("a finding that cannot be recorded"), usage)
+    return check
 
 
 async def _awaited(answer: Awaitable[Any]) -> Any:

@@ -20,7 +20,7 @@ from mandamus.core.accounts import narrowed
 from mandamus.core.handed import UNITS, carved, spends
 from mandamus.core.run import ENDED, Action, Run
 from mandamus.errors import Conflict
-from mandamus.runtime import recover
+from mandamus.runtime import guard, recover
 from mandamus.runtime.env import Bound
 from mandamus.runtime.session import Session
 from mandamus.tool import Tool
@@ -121,4 +121,5 @@ async def _result(s: Session, child: Session, action: Action, effect: e.Execute)
     if not done:
         return e.Outcome(kind="failed", code=f"child_{run.end}", **ended)
     reply = await child.value(run.answer, "reply")
-    return e.Outcome(kind="done", value=reply["text"], output="valid", **ended)
+    checks = await guard.tool_result(s, action.tool, reply["text"])  # to the parent it is a tool's result like any other
+    return e.Outcome(kind="done", value=reply["text"], output="valid", checks=checks, **ended)

@@ -14,7 +14,8 @@ from mandamus.core import records as r
 from mandamus.core.accounts import Delta, narrowed
 from mandamus.core.run import Run
 from mandamus.proof.books import expected
-from mandamus.runtime.session import Change, Session
+from mandamus.runtime.books import Change
+from mandamus.runtime.session import Session
 
 KINDS = frozenset((r.ActionStarted, r.ActionEnded, r.RunHalted, r.StopRequested))
 _delta = msgspec.json.Decoder(Delta)

@@ -232,9 +232,7 @@ class Recording:
     def _use(self, n: int) -> e.Use:
         fact = self.fact(n)
         value = self.values(n).get("value")
-        return e.Use(
-            action=fact.action, capability=fact.capability, result=fact.result, use=fact.use, mechanism=fact.mechanism, value=value
-        )
+        return e.Use(action=fact.action, capability=fact.capability, result=fact.result, mechanism=fact.mechanism, value=value)
 
     # -- judgements ----------------------------------------------------------------------------------------------------------
     def judge_effect(self, run: Run, n: int) -> e.Judge:

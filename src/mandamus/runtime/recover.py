@@ -146,7 +146,7 @@ async def take_over(env: Env, bound: Bound, run: str) -> Session:
         if s.run.life == "sealed":
             return s
         await recall(s)
-        s.owed = await owed.missing(s, s.moved) if s.moved else []
+        s.books.owed = await owed.missing(s, s.moved) if s.moved else []
         await _say_so(s)
         if s.head.mail > s.run.cursor:
             await mail.drain(s)
@@ -168,19 +168,20 @@ async def _say_so(s: Session) -> None:
 async def recall(s: Session) -> None:
     """Put the history of the thread's earlier run, as it stood then, before the new input. Labels and order stay those of that run.
 
-    A fork carries its own history, and continues the thread that its parent continued.
+    A fork carries its own history, and continues the thread that its parent continued. A thread may be thousands of runs long.
     """
-    parent = s.run.genesis.parent
-    if parent is UNSET or parent.kind == "handoff":
-        return
-    earlier = await read_run(s.env, s.bound, parent.run, parent)
-    await recall(earlier)
-    if parent.kind == "fork":
-        s.messages, s.tokens, s.replies = list(earlier.messages), earlier.tokens, earlier.replies
-        return
-    earlier.transcript.close_turn()
-    await prepare.join(earlier, earlier.transcript.items[earlier.joined :])
-    s.messages, s.tokens, s.replies = list(earlier.messages), earlier.tokens, earlier.replies
+    line = [s]
+    while (parent := line[-1].run.genesis.parent) is not UNSET and parent.kind != "handoff":
+        line.append(await read_run(s.env, s.bound, parent.run, parent))
+    earlier = line.pop()
+    while line:
+        later = line.pop()
+        parent = later.run.genesis.parent
+        if parent is not UNSET and parent.kind == "thread":
+            earlier.transcript.close_turn()
+            await prepare.join(earlier, earlier.transcript.items[earlier.joined :])
+        later.messages, later.tokens, later.replies = list(earlier.messages), earlier.tokens, earlier.replies
+        earlier = later
 
 
 async def give_back(s: Session) -> None:
@@ -188,11 +189,13 @@ async def give_back(s: Session) -> None:
     if s.live is None or s.head is None:
         return
     s.live = None
-    await _wake_parent(s)
-    if threads.busy(s.run.id):
-        s.env.lingering[s.run.id] = asyncio.get_running_loop().create_task(_when_quiet(s.env, s.head))
-    else:
-        await s.env.ledger.renew(s.head, 0)
+    try:
+        await _wake_parent(s)
+    finally:  # whoever is cancelled here gives the run back all the same: nothing else would, while this process lives
+        if threads.busy(s.run.id):
+            s.env.lingering[s.run.id] = asyncio.get_running_loop().create_task(_when_quiet(s.env, s.head))
+        else:
+            await s.env.ledger.renew(s.head, 0)
 
 
 async def _wake_parent(s: Session) -> None:

@@ -16,15 +16,16 @@ from msgspec import Struct
 from mandamus.context.transcript import STEPS, Mark, Transcript
 from mandamus.core import effects as e
 from mandamus.core import records as r
-from mandamus.core.accounts import AUTHORITY, Balance, narrowed
 from mandamus.core.clock import Clock, rfc3339
+from mandamus.core.fold import evolve
 from mandamus.core.messages import Message
 from mandamus.core.payload import SALT, Payload, opened
 from mandamus.core.rules import NotDue, decide, due, wakes
-from mandamus.core.run import Run, evolve
+from mandamus.core.run import Run
 from mandamus.core.seal import Draft, Position, Sealed, seal
 from mandamus.errors import Conflict, ProofError, Unavailable
 from mandamus.ports import AccountCheck, AccountWrite, Head, Wake
+from mandamus.runtime.books import Books
 from mandamus.runtime.env import Bound, Env
 
 _URGENT = frozenset((r.Voted, r.StopRequested, r.MessageReceived, r.MessageRefused, r.CapabilityChecked, r.RunHalted, r.ApprovalRequested))
@@ -35,15 +36,6 @@ _JOINED = frozenset(("input", "text", "reply", "output", "args", "ballot", "card
 POLL_S = 0.25
 PRELOAD_MIN = 8
 SETTLES_MAX = 50
-
-
-class Change(Struct, frozen=True, gc=False):
-    """A movement on an account, caused by record `seq`."""
-
-    account: str
-    seq: int
-    reserved: int
-    spent: int
 
 
 class Past(Struct, frozen=True, gc=False):
@@ -63,9 +55,7 @@ class Session:
         self.unsaved: list[Sealed] = []
         self.flying: dict[e.Effect, asyncio.Future[e.Input]] = {}
         self.at_once = 0  # effects that were begun in the task of the drive
-        self.changes: list[Change] = []
-        self.balances: dict[str, Balance] = {}
-        self.read: dict[str, Balance] = {}  # the accounts that an unsaved intent rests on, as its judgement read them
+        self.books = Books(env)
         self.authority = 0
         self.urgent = False
         self.values: dict[tuple[int, str], Any] = {}
@@ -75,11 +65,11 @@ class Session:
         self.joined = 0
         self.tokens = 0
         self.inbox: list[tuple[e.Input, asyncio.Future[bool]]] = []
+        self.deaf = False  # nobody drives any more, or will hear what is handed in
         self.landed: list[e.Effect] = []
         self.parked: dict[e.Effect, int | None] = {}  # what waits for a child run, and when that one wants to be looked at
         self.moved: list[r.AnyRecord] = []  # of a stored run: what moved accounts
         self.doubts: dict[str, int] = {}
-        self.owed: list[Change] = []
         self.bell: asyncio.Future[bool] | None = None
         self.ticker: asyncio.TimerHandle | None = None
         self.watching: list[Callable[[str, str, float | None], None]] = []
@@ -110,7 +100,7 @@ class Session:
         for draft in drafts:
             if type(draft.fact) is r.ActionStarted:
                 for b in given.read:
-                    self.read[b.id] = b
+                    self.books.read[b.id] = b
                 self.authority = min([x.authority for x in given.rulings])
                 return
 
@@ -122,7 +112,7 @@ class Session:
             record = one.record
             kind = type(record.fact)
             if kind in _MOVES or kind in _STOPS:
-                self._account(one)
+                self.books.note(self.run, one)
             self.fold_in(record, one.hash)
             if kind in _URGENT or (kind in _OUTCOMES and _irreversible(self.run, record.fact)):
                 self.urgent = True
@@ -161,17 +151,6 @@ class Session:
             self._due = self.run, due(self.run)
         return self._due[1]
 
-    def _account(self, one: Sealed) -> None:
-        fact = one.record.fact
-        match fact:
-            case r.ActionStarted() if fact.reserves:
-                self.changes += [Change(x.account, one.record.seq, x.amount, 0) for x in fact.reserves]
-            case r.ActionEnded() if fact.spends:
-                held = {x.account: x.amount for x in self.run.actions[fact.action].reserves}
-                self.changes += [Change(x.account, one.record.seq, -held.get(x.account, 0), x.amount) for x in fact.spends]
-            case r.RunHalted() | r.StopRequested() if any(a.child for a in self.run.actions.values()):
-                self.changes.append(Change(narrowed(self.run.id), one.record.seq, 0, 0))  # its children check this version
-
     # -- the barrier ---------------------------------------------------------------------------------------------------------
     async def save(self) -> bool:
         """One append of everything unsaved. False: an account moved, what rested on it was rolled back and must be judged again."""
@@ -190,8 +169,7 @@ class Session:
             except Conflict as conflict:
                 if conflict.on != "account":
                     raise
-                self.balances.clear()
-                self.read.clear()
+                self.books.forget()
                 if starts:
                     await self._roll_back()
                     return False
@@ -205,22 +183,16 @@ class Session:
         for x in self.unsaved:
             payloads += x.payloads
         also: list[AccountWrite | AccountCheck] = []
-        if settle and (self.changes or self.owed):
-            also += await self._writes()
+        if settle and (self.books.changes or self.books.owed):
+            also += await self.books.writes(self.run.id)
         if starts:
-            moved = {x.id for x in also}
-            also += [AccountCheck(b.id, b.version) for b in self.read.values() if b.id not in moved]
-            also += [AccountCheck(AUTHORITY, self.authority)]
+            also += self.books.checks(self.authority, also)
         at, word = wakes(self.run, self.due(), self.parked)
         wake = Wake(at, self.run.cursor, word)
         self.head = await self._write(raws, payloads, also, wake)
         done, self.unsaved = self.unsaved, []
-        self.owed, self.changes = [] if settle else self.owed + self.changes, []
-        self.read = {}
+        self.books.appended(also, settle)
         self.saved = (self.run, self.position, self.transcript.mark())
-        for written in also:
-            if type(written) is AccountWrite:
-                self.balances.pop(written.id, None)
         for subscriber in self.subscribers:
             subscriber(done)
         if self.watchers:
@@ -254,25 +226,6 @@ class Session:
                     raise  # it says what is wrong with the ledger, and what helps
         raise AssertionError("the third fault is raised")
 
-    async def _writes(self) -> list[AccountWrite | AccountCheck]:
-        now: dict[str, Balance] = {}
-        out: list[AccountWrite | AccountCheck] = []
-        for c in (*self.owed, *self.changes):
-            balance = now.get(c.account) or self.read.get(c.account) or await self.balance(c.account)
-            after, raw = balance.plus(self.run.id, c.seq, reserved=c.reserved, spent=c.spent)
-            now[c.account] = after
-            out.append(AccountWrite(after.id, after.version, after.hash, after.reserved, after.spent, raw, self.run.id, c.seq))
-        return out
-
-    async def balance(self, id: str) -> Balance:
-        """As last seen by a judgement, else as stored now. Writing over a stale one is a Conflict, by version."""
-        if id not in self.balances:
-            account = await self.env.ledger.account(id)
-            self.balances[id] = (
-                Balance(id) if account is None else Balance(id, account.version, account.hash, account.reserved, account.spent)
-            )
-        return self.balances[id]
-
     async def _roll_back(self) -> None:
         """Back to the last saved state, plus everything unsaved before the first judgement; that one is void."""
         cut = next((i for i, x in enumerate(self.unsaved) if isinstance(x.record.fact, r.ActionJudged)), len(self.unsaved))
@@ -293,9 +246,9 @@ class Session:
         kept = self.unsaved[:cut]
         self.run, self.position, mark = self.saved
         self.transcript.rewind(mark)
-        self.unsaved, self.changes = [], []
+        self.unsaved, self.books.changes = [], []
         for one in kept:
-            self._account(one)
+            self.books.note(self.run, one)
             self.fold_in(one.record, one.hash)
             self.unsaved.append(one)
             self.position = Position(self.run.id, one.record.seq, one.hash, self.position.epoch)
@@ -309,7 +262,7 @@ class Session:
         """Wake tools that wait for the end of an action they proposed."""
         for id, future in list(self.watchers.items()):
             action = self.run.actions.get(id)
-            if action is None or action.closed or self.run.life != "running":
+            if self.deaf or action is None or action.closed or self.run.life != "running":
                 self.watchers.pop(id)
                 if not future.done():
                     future.set_result(None)
@@ -335,7 +288,18 @@ class Session:
     def hand_in(self, given: e.Input, heard: asyncio.Future[bool]) -> None:
         """From a running tool into the loop."""
         self.inbox.append((given, heard))
+        if self.deaf:
+            self.deafen()
         self.ring()
+
+    def deafen(self) -> None:
+        """Whoever still waits to be heard, or for the end of an action, is told that this is over: a tool may outlive its call."""
+        self.deaf = True
+        for _, heard in self.inbox:
+            if not heard.done():
+                heard.set_result(False)
+        self.inbox.clear()
+        self.tell_watchers()
 
     def ring(self, news: bool = True) -> None:
         if self.bell and not self.bell.done():
@@ -361,6 +325,7 @@ class Session:
 
     async def land(self) -> None:
         """Whatever ended the loop, nothing of it goes on behind its back."""
+        self.deafen()
         if self.ticker is not None:
             self.ticker.cancel()
             self.ticker = None

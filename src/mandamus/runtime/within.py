@@ -42,5 +42,11 @@ def resumed(steps: Generator[Any, Any, T], waits_for: Any, context: contextvars.
             return done.value  # type: ignore[no-any-return]
 
 
+def asked_to_go() -> bool:
+    """Whether this task itself was cancelled. Else a CancelledError is only one more thing that somebody's code raised."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def _plainly(step: Callable[[Any], Any], given: Any) -> Any:
     return step(given)

@@ -83,9 +83,11 @@ class Runner:
         return await self.decide("approve", *principals)
 
     async def reject(self, *principals: str) -> RunResult[Any]:
+        """These people say no to everything that waits; then the run is carried on."""
         return await self.decide("reject", *principals)
 
     async def decide(self, decision: Any, *principals: str) -> RunResult[Any]:
+        """The same with any word of a ballot (docs/concepts/ballot-format.md). Raises Misuse when nothing waits."""
         run = await self.run()
         votes = [
             self.vote(run, principal, decision, a.id)

@@ -1,4 +1,7 @@
-"""Rules 4 and 6 of the ledger port: accounts in the same commit, mail and wake-ups, who drives a run."""
+"""Rules 4, 6 and 7 of the ledger port: accounts in the same commit, mail and wake-ups, who drives a run.
+
+Rule 5, a failed flush, needs a disk that fails: the tests of each driver must make one of their own.
+"""
 
 from __future__ import annotations
 
@@ -206,6 +209,7 @@ class WorkCases(Suite):
         assert head.lease_until > 0
         assert await ledger.claim("pool", TTL, run="run-none") is None
 
+    # -- rule 7: who drives a run ----------------------------------------------------------------------------------------------
     async def test_a_second_resume_of_a_live_run_conflicts(self, ledger: Ledger) -> None:
         """It wrote nothing, and the owner's next append is accepted."""
         chain, second = Chain("run-1"), await self.another()
