@@ -309,7 +309,7 @@ def broken(mutant: Mutant, folder: Path) -> Path:
     copy = folder / re.sub(r"\W+", "-", mutant.name)
     copy.mkdir()
     skip = shutil.ignore_patterns("__pycache__", ".*")
-    for name in ("src", "tests", "examples", "policies"):
+    for name in ("src", "tests", "examples"):
         shutil.copytree(ROOT / name, copy / name, ignore=skip)
     shutil.copy(ROOT / "pyproject.toml", copy)
     for file, old, new in mutant.changes:
