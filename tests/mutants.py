@@ -205,8 +205,8 @@ MUTANTS = (
     m(
         "two drive one run",
         DRIVE,
-        "    await deputy\n",
-        "",
+        "            await deputy\n",
+        "            pass\n",
         "tests/crash/test_deputy.py",
         "append_of_the_deputy",
     ),
