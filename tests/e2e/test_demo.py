@@ -229,6 +229,11 @@ def test_a_proxy_in_the_surroundings_is_not_asked(tmp_path: Path) -> None:
 
 
 # -- a person at the terminal ----------------------------------------------------------------------------------------------------
+def _hears_ctrl_c() -> None:
+    """Whoever runs the tests in the background of a shell has Ctrl-C ignored, and a child would inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """The demo on a terminal of its own, and what a person types."""
 
@@ -242,6 +247,7 @@ class Terminal:
             stdout=inner,
             stderr=inner,
             start_new_session=True,
+            preexec_fn=_hears_ctrl_c,
         )
         os.close(inner)
         self.seen = ""
