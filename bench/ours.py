@@ -93,6 +93,13 @@ async def drained(env: Any) -> None:
     env.ledger._writer.wal_checkpoint(mode=3)
 
 
+async def finished(turns: int, folder: str) -> None:
+    """A run `r` of that many turns, ended and sealed, in the ledger of `folder`."""
+    env = await wiring.open_env(uri(folder))
+    await agent(turns).run("go", ledger=env, run_id="r")
+    await wiring.close_env(env)
+
+
 async def vote(env: Any, result: Any, key: Any) -> bytes:
     """One person's signed vote for what waits, as a front end would send it."""
     from mandamus.core.records import ApprovalRequested, decode

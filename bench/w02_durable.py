@@ -74,12 +74,7 @@ def our_rows_prepare(turns: int, folder: str) -> Sample:
     """A run of ours, whose rows `our_rows` copies."""
     import ours as side
 
-    async def run() -> None:
-        env = await side.wiring.open_env(side.uri(folder))
-        await side.agent(turns).run("go", ledger=env, run_id="r")
-        await side.wiring.close_env(env)
-
-    asyncio.run(run())
+    asyncio.run(side.finished(turns, folder))
     return {}
 
 

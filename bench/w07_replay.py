@@ -45,12 +45,7 @@ def ours_prepare(turns: int, folder: str) -> Sample:
     """First process: one finished run of `turns` turns in `folder`."""
     import ours as side
 
-    async def run() -> None:
-        env = await side.wiring.open_env(side.uri(folder))
-        await side.agent(turns).run("go", ledger=env, run_id="r")
-        await side.wiring.close_env(env)
-
-    asyncio.run(run())
+    asyncio.run(side.finished(turns, folder))
     return {}
 
 

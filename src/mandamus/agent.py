@@ -198,8 +198,7 @@ class Agent(Generic[T]):
         given = manifest.parts(loaded)
         below = [cls._load(loaded.folder / x, (*above, path.resolve())) if isinstance(x, str) else x for x in given.pop("handoffs")]
         try:
-            budget = Budget(**msgspec.structs.asdict(loaded.manifest.budget))
-            agent: Agent[Any] = cls(**given, budget=budget, handoffs=below, manifest=loaded.digest)
+            agent: Agent[Any] = cls(**given, budget=loaded.manifest.budget, handoffs=below, manifest=loaded.digest)
         except Misuse as error:
             raise _at(error, loaded) from None
         object.__setattr__(agent, "_loaded", loaded)

@@ -13,8 +13,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from mandamus import _files
 from mandamus._author import Author
-from mandamus._budget import Price
+from mandamus._budget import Budget, Price
 from mandamus.core.canonical import accept, canon
 from mandamus.core.data import AnnexIII, Basis, Retention
 from mandamus.core.definition import AgentSpec
@@ -31,18 +32,6 @@ from mandamus.proof.trust import Trust
 PAYLOAD_TYPE = "application/vnd.mandamus.manifest"
 SIGNATURE = ".sig"
 SHAPE, FILES, SIGNING = "MDM-0760", "MDM-0762", "MDM-0763"
-
-
-class BudgetText(Struct, frozen=True, kw_only=True):
-    """Limits of one run. `wall` such as 10m, `cost` such as 5.00 USD."""
-
-    turns: int = 20
-    tokens: int | None = None
-    calls: int | None = None
-    retries: int = 5
-    denials: int = 3
-    wall: str | None = None
-    cost: str | None = None
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
@@ -65,7 +54,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     plugins: tuple[str, ...] = ()
     handoffs: tuple[str, ...] = ()
     pins: dict[str, str] = {}
-    budget: BudgetText = BudgetText()
+    budget: Budget = Budget()
     price: Price | None = None
     deps: str = ""
     roles: tuple[str, ...] = ()
@@ -272,7 +261,7 @@ def sign_manifest(path: str | Path, signer: Signer) -> Path:
         )
     envelope = dsse.sign(PAYLOAD_TYPE, _signed(loaded, signer.vkey), [(parse_vkey(signer.vkey).id, signer.sign)])
     target = loaded.path.with_name(loaded.path.name + SIGNATURE)
-    target.write_bytes(envelope)
+    _files.put(target, envelope)
     return target
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from msgspec import UNSET, Struct
 
+from mandamus import _files
 from mandamus.core.money import Money
 from mandamus.errors import Misuse, RunRefused
 
@@ -75,9 +76,9 @@ class Evidence:
             await wiring.close_env(env)
 
     async def write(self, path: str | Path) -> Path:
-        """Into a file; one that was there is replaced. Raises as `read` does, and OSError."""
+        """Into a file, whole or not at all; one that was there is replaced. Raises as `read` does, and OSError."""
         target = Path(path)
-        target.write_bytes(await self.read())
+        _files.put(target, await self.read())
         return target
 
     @property

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mandamus import _beside
+from mandamus import _files
 from mandamus.core.canonical import canon
 from mandamus.core.digests import policy_digest
 from mandamus.core.facts import RuleBook
@@ -124,7 +124,7 @@ class Home:
         if self.folder:
             path = self.folder / "policies" / f"{digest}.json"
             if not path.exists():
-                _beside.write(path, canon(texts))
+                _files.write(path, canon(texts))
 
     def keep_manifest(self, digest: str, text: str) -> None:
         """So does the text of agent.yaml, as it was when a run began."""
@@ -132,7 +132,7 @@ class Home:
         if self.folder:
             path = self.folder / "manifests" / f"{digest}.yaml"
             if not path.exists():
-                _beside.write(path, text.encode("utf-8"))
+                _files.write(path, text.encode("utf-8"))
 
     def keep_definition(self, digest: str, raw: bytes) -> None:
         """And what the agent was then, field by field: a run that is carried on by another one is refused with the difference."""
@@ -140,7 +140,7 @@ class Home:
         if self.folder:
             path = self.folder / "definitions" / f"{digest}.json"
             if not path.exists():
-                _beside.write(path, raw)
+                _files.write(path, raw)
 
     def definition(self, digest: str) -> bytes:
         """The definition of a digest, or b"" when it is not here. Not believed: whoever reads it computes the digest again."""
@@ -185,7 +185,7 @@ class Home:
                 self._trust = (0, Trust.parse(self.own_lines()))
             return self._trust[1]
         if not path.exists():
-            _beside.write(path, self.own_lines().encode("utf-8"))
+            _files.write(path, self.own_lines().encode("utf-8"))
         seen = path.stat()
         changed = (seen.st_mtime_ns, seen.st_ctime_ns, seen.st_size, seen.st_ino)  # a copy that keeps its date is another file all the same
         if self._trust is None or self._trust[0] != changed:
@@ -203,7 +203,7 @@ class Home:
         self.trust()
         text = path.read_text() + line + "\n"
         Trust.parse(text, str(path))
-        _beside.write(path, text.encode("utf-8"))
+        _files.write(path, text.encode("utf-8"))
 
     def own_lines(self) -> str:
         lines = [
@@ -236,7 +236,7 @@ def open_ledger(uri: str, clock: Callable[[], int] | None = None) -> Ledger:
     """Opens or makes the ledger. Raises Misuse, EngineFault or ProofError with the way out."""
     path = ledger_file(uri)
     if path is not None:
-        _beside.folder(path.parent)
+        _files.folder(path.parent)
     driver = _load(ledger_store(uri).driver)
     opened: Ledger = driver(path or uri, clock) if clock else driver(path or uri)
     return opened

@@ -21,7 +21,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from mandamus import _beside
+from mandamus import _files
 from mandamus.drivers import _sqlite_file
 from mandamus.errors import EngineFault
 from mandamus.runtime.env import SystemTime
@@ -236,7 +236,7 @@ def test_a_file_beside_the_ledger_says_what_keeps_it(tmp_path: Path, fault: tupl
     file.write_bytes(b"one\n")
     file.chmod(0o640)
     link.symlink_to(file)
-    _beside.write(link, b"one\ntwo\n")
+    _files.write(link, b"one\ntwo\n")
     assert (file.read_bytes(), file.stat().st_mode & 0o777, link.is_symlink()) == (b"one\ntwo\n", 0o640, True)
 
     def fails(*_: object) -> None:
@@ -244,7 +244,7 @@ def test_a_file_beside_the_ledger_says_what_keeps_it(tmp_path: Path, fault: tupl
 
     monkeypatch.setattr(os, "replace", fails)
     with pytest.raises(EngineFault, match=fault[1]):
-        _beside.write(link, b"three\n")
+        _files.write(link, b"three\n")
     assert {p.name for p in tmp_path.iterdir()} == {"trust", "trust.of.us"}
     assert file.read_bytes() == b"one\ntwo\n"
 

@@ -19,7 +19,7 @@ from mandamus.runtime import drive, recover
 from tests.attack.red_votes import agent, env_of, facts, stop
 from tests.attack.test_budgets import boss, hands
 from tests.attack.test_red_votes import story
-from tests.crash.stand import PLAIN, Around, Stand, agent_of, pay_tool
+from tests.crash.stand import PLAIN, Around, Stand, agent_of, lost, pay_tool
 
 WRITE = [{"id": "w", "permit": {"safety": "write"}}]
 
@@ -84,21 +84,6 @@ async def test_what_a_tool_left_behind_is_told_that_its_call_is_over() -> None:
     assert all("this call is over" in str(x) for x in told)
 
 
-class Lost:
-    """A ledger that is gone as soon as a tool asks for something."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    async def append(self, run: str, after: Any, records: Any, **more: Any) -> Any:
-        if any(isinstance(r.decode(x).fact, r.CapabilityChecked) for x in records):
-            raise Unavailable("the ledger does not answer", outcome="none")
-        return await self._inner.append(run, after, records, **more)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
 @story
 async def test_a_tool_that_cleans_up_through_a_ledger_that_is_gone_is_not_waited_for() -> None:
     told: list[str] = []
@@ -114,7 +99,7 @@ async def test_a_tool_that_cleans_up_through_a_ledger_that_is_gone_is_not_waited
                 raise
 
     stand = await Stand.of(agent_of(pay_tool(deed=deed)))
-    s = await stand.open(await stand.worker("worker-1", Lost))
+    s = await stand.open(await stand.worker("worker-1", lost))
     async with asyncio.timeout(10):
         with pytest.raises(Unavailable):
             await drive.drive(s)

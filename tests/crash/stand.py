@@ -15,6 +15,7 @@ from mandamus.core.run import Action
 from mandamus.data import Business, Confidential, none
 from mandamus.drivers.ledger_memory import MemoryLedger
 from mandamus.drivers.model_scripted import ScriptedModel, Step
+from mandamus.errors import Unavailable
 from mandamus.runtime import drive, recover
 from mandamus.runtime.env import Bound, Env
 from mandamus.runtime.session import Session
@@ -137,6 +138,16 @@ class Around:
         return getattr(self._inner, name)
 
 
+def lost(inner: Any) -> Around:
+    """A ledger that is gone as soon as a tool asks for something."""
+
+    async def gone(facts: list[r.Fact]) -> None:
+        if any(isinstance(f, r.CapabilityChecked) for f in facts):
+            raise Unavailable("the ledger does not answer", outcome="none")
+
+    return Around(inner, gone)
+
+
 __all__ = [
     "LARGE",
     "OWN",
@@ -149,6 +160,7 @@ __all__ = [
     "Retry",
     "Stand",
     "agent_of",
+    "lost",
     "pay_tool",
     "rules_file",
     "waiting",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from asyncio import run
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from mandamus.core import records as r
 from mandamus.drivers.model_scripted import ScriptedModel, Step
 from mandamus.errors import Unavailable
 from mandamus.runtime import drive, recover
-from tests.crash.stand import PLAIN, Around, Stand, agent_of, pay_tool
+from tests.crash.stand import PLAIN, Around, Stand, agent_of, lost, pay_tool
 
 
 async def no_task_is_left() -> None:
@@ -57,20 +56,8 @@ def test_a_deputy_that_loses_the_ledger_ends_the_effect_and_the_drive() -> None:
                 seen.append("cancelled")
                 raise
 
-        class Lost:
-            def __init__(self, inner: Any) -> None:
-                self._inner = inner
-
-            async def append(self, run: str, after: Any, records: Any, **more: Any) -> Any:
-                if any(isinstance(r.decode(x).fact, r.CapabilityChecked) for x in records):
-                    raise Unavailable("the ledger does not answer", outcome="none")
-                return await self._inner.append(run, after, records, **more)
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(self._inner, name)
-
         stand = await Stand.of(agent_of(pay_tool(deed=deed)))
-        s = await stand.open(await stand.worker("worker-1", Lost))
+        s = await stand.open(await stand.worker("worker-1", lost))
         with pytest.raises(Unavailable):
             await drive.drive(s)
         assert seen == ["cancelled"]

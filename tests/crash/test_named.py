@@ -10,6 +10,7 @@ import pytest
 
 from mandamus import Absent, Conflict, Ctx, Found, Money, NotDone, ProofError, Receipt, tool, wiring
 from mandamus.core import records as r
+from mandamus.core.canonical import canon
 from mandamus.core.payload import SALT
 from mandamus.core.records import LOG, MailRef
 from mandamus.core.seal import Content, Draft
@@ -626,3 +627,30 @@ def test_drive_returns_at_once_for_a_run_that_is_over() -> None:
         assert await stand.records(s.run.id) == before
 
     run(story())
+
+
+def test_a_repeat_is_known_to_all_who_ask_while_the_stored_proposals_are_still_being_read() -> None:
+    async def story() -> None:
+        stand = await Stand.of(agent_of(pay_tool()))
+        s = await stand.run()
+        proposal = next(x for x in await stand.records(s.run.id) if isinstance(x.fact, r.ActionProposed))
+        reader = await recover.read_run(await stand.worker("reader", Slowly), stand.counted(), s.run.id)
+        args = canon(await reader.value(proposal.seq, "args"))
+        assert await asyncio.gather(*(reader.repeats("pay", args) for _ in range(3))) == [proposal.seq] * 3
+
+    run(story())
+
+
+class Slowly:
+    """A ledger that lets others have their turn before each payload."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    async def payloads(self, *given: Any, **more: Any) -> Any:
+        async for payload in self._inner.payloads(*given, **more):
+            await asyncio.sleep(0)
+            yield payload
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)

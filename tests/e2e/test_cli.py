@@ -62,13 +62,6 @@ READERS: tuple[tuple[str, ...], ...] = (
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MANDAMUS_LEDGER", raising=False)
-    return World(tmp_path)
-
-
-@pytest.fixture
 def asking(world: World) -> World:
     """Two people, and a run that waits for them; what its model wrote is meant to deceive."""
     world.people()

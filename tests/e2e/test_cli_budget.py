@@ -21,10 +21,7 @@ boss = Agent(name="boss", purpose="p", model=ScriptedModel([Step(calls=(("handof
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MANDAMUS_LEDGER", raising=False)
-    world = World(tmp_path)
+def world(world: World, tmp_path: Path) -> World:
     (tmp_path / "payout.py").write_text(AGENT + MORE.replace("handoff_payout-bot", "handoff_payout_bot"), encoding="utf-8")
     return world
 

@@ -15,11 +15,9 @@ SCRIPTS = sorted(FOLDER.glob("*.txt"))
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MANDAMUS_LEDGER", raising=False)
+def world(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setenv("COLUMNS", "120")
-    return World(tmp_path)
+    return world
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[p.stem for p in SCRIPTS])

@@ -22,16 +22,13 @@ SCRIPT = '[{"calls":[["send_payment",{"to":"Acme","amount":{"amount":"5000000","
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MANDAMUS_LEDGER", raising=False)
-    made = World(tmp_path)
-    made.people()
+def world(world: World, tmp_path: Path) -> World:
+    world.people()
     for name, text in (("agent.yaml", YAML), ("prompt.md", "Pay.\n"), ("script.json", SCRIPT)):
         (tmp_path / name).write_text(text)
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "rules.yaml").write_text(RULES)
-    return made
+    return world
 
 
 @pytest.fixture

@@ -16,13 +16,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MANDAMUS_LEDGER", raising=False)
-    return World(tmp_path)
-
-
-@pytest.fixture
 def two(world: World) -> World:
     """Two runs that are done."""
     for prompt in ("Pay", "Pay again"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,12 +29,10 @@ class Vault(SqliteLedger):
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MANDAMUS_LEDGER", raising=False)
+def world(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setitem(wiring.LEDGERS, "far", wiring.Store(f"{__name__}:far", "far://HOST/NAME"))
     monkeypatch.setitem(wiring.LEDGERS, "vault", wiring.Store(f"{__name__}:Vault.open", "vault:///FILE", file=True))
-    return World(tmp_path)
+    return world
 
 
 def test_a_ledger_without_a_file_is_one_line(world: World) -> None:

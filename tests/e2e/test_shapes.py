@@ -72,17 +72,14 @@ run refused.yaml Pay
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MANDAMUS_LEDGER", raising=False)
-    made = World(tmp_path)
-    made.people()
+def world(world: World, tmp_path: Path) -> World:
+    world.people()
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     text = (tmp_path / "agent.yaml").read_text()
     (tmp_path / "refused.yaml").write_text(text + "pins: {send_payment: nonsense}\n")
-    binds = made.ok("manifest", "show", "agent.yaml", "--json").data["bindings"]
+    binds = world.ok("manifest", "show", "agent.yaml", "--json").data["bindings"]
     (tmp_path / "bound.yaml").write_text(text + f"pins: {json.dumps(binds['pins'])}\npolicy_digest: {binds['policy_digest']}\n")
-    return made
+    return world
 
 
 def filled(world: World, line: str) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from mandamus import _beside
+from mandamus import _files
 from mandamus.drivers import code_import
 from mandamus.errors import MandamusError, Misuse
 
@@ -103,7 +103,7 @@ def remember(folder: Path | None, run: str, reference: str) -> None:
         except ValueError:  # another drive
             moved = str(Path(path).resolve())
         reference = moved + attr
-    _beside.write(folder / "agents" / run, f"{reference}\n".encode())
+    _files.write(folder / "agents" / run, f"{reference}\n".encode())
 
 
 def forget(folder: Path | None, run: str) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 from pathlib import Path
 from typing import Any
 
 import click
 
+from mandamus import _files
 from mandamus.cli import read
 from mandamus.cli.common import Cli, run_ids, verb
 from mandamus.errors import Misuse
@@ -79,21 +78,13 @@ def _to_stdout(cli: Cli, raw: bytes) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Whole or not at all: beside its place, flushed, then moved there. Raises Misuse."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    """Whole or not at all. Raises Misuse."""
     try:
-        with open(draft, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
+        _files.put(path, content)
     except OSError as error:
         raise Misuse(
             f"the file cannot be written: {error.strerror}", code="MDM-0024", where=str(path), fix="name a file in a folder that exists"
         ) from None
-    finally:
-        with contextlib.suppress(OSError):  # it was moved, or never made
-            draft.unlink()
 
 
 @click.command("verify", context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})

@@ -70,7 +70,7 @@ async def _alone(s: Session, effect: Effect) -> None:
         waits_for = context.run(next, steps)
     except StopIteration as done:
         await _take(s, done.value)
-        if s.head and s.head.mail > s.run.cursor:
+        if _unread(s):
             await mail.look(s)  # nobody waited, so no deputy has read it
     except Exception as error:
         s.land_here(effect).set_exception(error)

@@ -99,7 +99,7 @@ async def read_run(env: Env, bound: Bound, run: str, at: r.Parent | None = None)
     if at is not None:
         head = msgspec.structs.replace(head, seq=at.seq, hash=at.hash)
     s = Session(env, bound, EMPTY, Position(run, -1, "", 1), head)
-    s.proposed = None
+    s.recalled = False
     fold_in, moving = s.fold_in, owed.KINDS
 
     def believe(record: r.AnyRecord, hash: str) -> None:

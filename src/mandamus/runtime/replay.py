@@ -128,7 +128,6 @@ class _Walk:
         self.recording, self.bound = recording, bound
         quiet = dataclasses.replace(bound, guards=(), model=_Silent())
         self.s = _Reader(env, quiet, EMPTY, Position(recording.records[0].run, -1, "", 1), None)
-        self.s.proposed = {}
         self.divergences: list[Divergence] = []
         self.known: set[tuple[str, str]] = set()
         self.compared = 0
@@ -176,7 +175,7 @@ class _Walk:
         self.s.fold_in(record, self.recording.hashes[n])
         self.compared = n + 1
         fact = record.fact
-        if isinstance(fact, r.ActionProposed) and not fact.fault and self.s.proposed is not None:
+        if isinstance(fact, r.ActionProposed) and not fact.fault:
             self.s.proposed[(fact.tool, canon(self.recording.value(n, "args")))] = n
 
     # -- what follows --------------------------------------------------------------------------------------------------------

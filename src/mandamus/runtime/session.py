@@ -73,7 +73,8 @@ class Session:
         self.bell: asyncio.Future[bool] | None = None
         self.ticker: asyncio.TimerHandle | None = None
         self.watching: list[Callable[[str, str, float | None], None]] = []
-        self.proposed: dict[tuple[str, bytes], int] | None = {}
+        self.proposed: dict[tuple[str, bytes], int] = {}
+        self.recalled = True  # whether `proposed` holds all of the run: not yet, when another process began it
         self.tools_of: dict[int, str] = {}
         self.past: dict[str, Past] = {}
         self.watchers: dict[str, asyncio.Future[None]] = {}
@@ -127,7 +128,7 @@ class Session:
             if content.part in _JOINED:
                 # As it is stored, not as it was handed in: the next process must see the same order of keys, and so the same prompt.
                 self.values[seq, content.part] = msgspec.json.decode(payload.bytes[SALT:])
-            if content.part == "args" and self.proposed is not None and seq in self.tools_of:
+            if content.part == "args" and seq in self.tools_of:
                 self.proposed[self.tools_of[seq], payload.bytes[SALT:]] = seq
 
     def fold_in(self, record: r.AnyRecord, hash: str) -> None:
@@ -375,12 +376,13 @@ class Session:
 
     async def repeats(self, tool: str, args: bytes) -> int | None:
         """seq of an equal earlier proposal of this run, by canonical arguments; only the number is ever recorded."""
-        if self.proposed is None:
-            self.proposed = {}
+        if not self.recalled:
+            earlier: dict[tuple[str, bytes], int] = {}
             async for p in self.env.ledger.payloads(self.run.id, parts=("args",)):
                 if p.seq in self.tools_of:
                     opened(p, self.commits[(p.seq, "args")])
-                    self.proposed[(self.tools_of[p.seq], p.bytes[SALT:])] = p.seq
+                    earlier[(self.tools_of[p.seq], p.bytes[SALT:])] = p.seq
+            self.proposed, self.recalled = earlier | self.proposed, True  # at once: nobody may meet a table that is half read
         return self.proposed.get((tool, args))
 
     def clock(self) -> Clock:

@@ -1,5 +1,5 @@
-"""Small files beside the ledger, whole or not at all: `write(path, raw)`. The trust file, kept texts, notes; and `folder(path)`, where
-the ledger lies.
+"""Files that are written whole or not at all: `put(path, raw)`. `write` is for what lies beside a ledger (the trust file, kept texts,
+notes), and `folder` for where it lies: both say in our words what keeps them.
 
 The rule a newcomer would break: `Path.write_text` empties the file before it writes. Where the disk is full, that would leave a trust
 file without its approvers, or half a policy under the digest of the whole one, which nobody would ever write again.
@@ -17,15 +17,14 @@ from mandamus.errors import EngineFault, MandamusError, Unavailable
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def write(path: Path, raw: bytes) -> None:
+def put(path: Path, raw: bytes) -> None:
     """Beside its place, flushed, then moved there; a link stays one, and a file keeps its mode.
 
-    Raises Unavailable (the disk is full, or it failed) or EngineFault (no right to write): the file is then what it was before.
+    Raises OSError; the file is then what it was before.
     """
     target = Path(os.path.realpath(path))
     draft = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
         with open(draft, "xb") as file:
             file.write(raw)
             file.flush()
@@ -33,11 +32,18 @@ def write(path: Path, raw: bytes) -> None:
         if target.exists():
             draft.chmod(target.stat().st_mode & 0o777)
         os.replace(draft, target)
-    except OSError as error:
-        raise _fault(error, path) from None
     finally:
         with contextlib.suppress(OSError):  # it was moved, or never made
             draft.unlink()
+
+
+def write(path: Path, raw: bytes) -> None:
+    """`put` of a file that belongs to a ledger. Raises Unavailable (the disk is full, or it failed) or EngineFault (no right to write)."""
+    try:
+        Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
+        put(path, raw)
+    except OSError as error:
+        raise _fault(error, path) from None
 
 
 def folder(path: Path) -> None:
