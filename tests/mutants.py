@@ -180,7 +180,7 @@ MUTANTS = (
     m(
         "a second resume kills a live owner",
         RECOVER,
-        '    held = await env.ledger.claim("default", LEASE_MS, run=run)\n    if held is None:\n        raise Misuse',
+        '    held = await env.ledger.claim("default", env.lease_ms, run=run)\n    if held is None:\n        raise Misuse',
         "    held = await env.ledger.head(run)\n    if held is None:\n        raise Misuse",
         NAMED,
         "second_resume",

@@ -20,7 +20,8 @@ class Head(Struct, frozen=True):
     """Where a run stands. `seq` and `hash` of its last record; `mail` = cursor of the newest message; `owner` as text ("pid 4121").
 
     `epoch`: how often it was taken over; `wake_at`: when somebody must look again (None: only mail wakes it); `tries`: claims since
-    it last got further; `prio`: kept for pools, 0; `state`: what the last `Wake` said, and at first "open".
+    it last got further; `state`: what the last `Wake` said, and at first "open"; `pool` and `prio`: whose workers take it, and before
+    which others (the higher first). What a row says of placement is a hint: nothing of it stands in the chain.
     """
 
     run: str
@@ -34,14 +35,39 @@ class Head(Struct, frozen=True):
     prio: int = 0
     tries: int = 0
     state: str = "open"
+    pool: str = "default"
 
 
 class Wake(Struct, frozen=True):
-    """When the run wants to be claimed next (None: only mail wakes it), the mail cursor of the fold that says so, its state in a word."""
+    """When the run wants to be claimed next (None: only mail wakes it), the mail cursor of the fold that says so, its state in a word.
+
+    `pool` "" and `prio` None leave the placement as it is (at the opening of a run: "default" and 0).
+    """
 
     at: int | None
     cursor: int
     state: str = "open"
+    pool: str = ""
+    prio: int | None = None
+
+
+AT_REST = ("halted", "completed", "failed", "cancelled")  # words of a Wake: no worker is to look, whatever mail comes
+
+
+class Node(Struct, frozen=True):
+    """A worker process as it last said of itself. A hint for people and placement: nothing rests on its truth.
+
+    `agents`: the digests of the definitions that it serves; `seen`: when the ledger last heard of it (the ledger fills it in).
+    """
+
+    id: str
+    pool: str
+    slots: int
+    busy: int
+    version: str
+    agents: tuple[str, ...] = ()
+    draining: bool = False
+    seen: int = 0
 
 
 class Account(Struct, frozen=True):
@@ -79,8 +105,15 @@ class Ledger(Protocol):
     """Append-only chains, their payloads, mailboxes and accounts. What it must promise: docs/concepts/effect-protocol.md.
 
     Returned means durable and visible. `Conflict` means nothing was written. `Unavailable(outcome="unknown")` means: read the
-    head, then resend the same bytes or believe. Records are never changed or deleted.
+    head, then resend the same bytes or believe: what `head` answers to the handle that met an unknown outcome is durable, not only
+    visible. Records are never changed or deleted.
     """
+
+    @property
+    def locks(self) -> bool:
+        """Whether a claim proves that the run's earlier owner is dead: a kernel's lock, which only death drops. Else it is a lease, which
+        runs out while its owner may still act, and must be renewed."""
+        ...
 
     async def head(self, run: str) -> Head | None:
         """From the authority, never from a cache. None: the run does not exist."""
@@ -137,14 +170,34 @@ class Ledger(Protocol):
         ...
 
     async def claim(self, pool: str, ttl_ms: int, *, run: str | None = None) -> Head | None:
-        """Take the lease of a due run whose lease is free (`run`: of that one, due or not). None: there is none.
+        """Take the lease of a due run of `pool` whose lease is free: the highest `prio` first, then the one that waits longest. None:
+        there is none. A run whose state is one of `AT_REST` is passed over: mail alone lifts no halt and opens nothing that is closed.
 
-        `pool` names which workers share runs; a ledger of one file is one pool. Raises Conflict when `run` has a live owner.
+        `run`: that one, due or not, of whatever pool and state. Raises Conflict when it has a live owner.
         """
         ...
 
     async def renew(self, head: Head, ttl_ms: int) -> Head:
         """`ttl_ms` 0 = give back. Raises Conflict when the lease is another's."""
+        ...
+
+    async def hint(self, pool: str, timeout_ms: int) -> None:
+        """Returns when a run of `pool` may have become due, at the latest after the timeout. Only a hint: whoever waits looks anyway."""
+        ...
+
+    async def duty(self, name: str, ttl_ms: int) -> int | None:
+        """Hold the named duty alone among all workers: its epoch, which rises with each new holder, or None while another holds it.
+
+        Asking again renews it; `ttl_ms` 0 gives it back (None). `name`: 1 to 64 of A-Z a-z 0-9 _ -.
+        """
+        ...
+
+    async def beat(self, node: Node, ttl_ms: int) -> None:
+        """Say that this worker lives; it is forgotten `ttl_ms` later. 0: it has gone."""
+        ...
+
+    def nodes(self) -> AsyncIterator[Node]:
+        """The workers that were heard of within their ttl, in the order of their ids."""
         ...
 
     async def close(self) -> None:

@@ -1,6 +1,6 @@
 """URI → driver, in tables. The only module that knows both sides; a driver is imported when its URI is named.
 
-    ledger   sqlite:///relative.db  sqlite:////absolute.db  memory:
+    ledger   sqlite:///relative.db  sqlite:////absolute.db  memory:  postgres://USER@HOST/DB  nats://HOST:PORT/NAME
     model    openai:gpt-4o  openai+http://127.0.0.1:8080/v1#name  anthropic:NAME  scripted:FILE.json
 Register your own by one line: `wiring.MODELS["my"] = "my_module:from_uri"`, `wiring.LEDGERS["my"] = wiring.Store("my_module:from_uri", "my://HOST")`.
 The rule a newcomer would break: nothing outside these tables asks which scheme a URI has.
@@ -24,7 +24,7 @@ from mandamus.core.records import NamedKey
 from mandamus.errors import Misuse
 from mandamus.ports import Head, Ledger, Model, PolicyEngine, Signer
 from mandamus.proof.trust import Trust
-from mandamus.runtime import threads
+from mandamus.runtime import lease, threads
 from mandamus.runtime.env import Bound, Env, SystemTime
 from mandamus.runtime.log import LogBook
 
@@ -37,6 +37,7 @@ class Store(NamedTuple):
     file: bool = False  # scheme:///PATH names a file here; keys and the trust file stand beside it
     held: str = ""  # module:name, called with (path, run): who drives it now, by a lock that dies with its process
     lasts: bool = True  # another process finds it again; without a file its keys stand in .mandamus/
+    server: bool = False  # of several machines: the driver is told the tier
 
 
 LEDGERS: dict[str, Store] = {
@@ -47,6 +48,10 @@ LEDGERS: dict[str, Store] = {
         held="mandamus.drivers._sqlite_own:held_by",
     ),
     "memory": Store("mandamus.drivers.ledger_memory:from_uri", "memory:", lasts=False),
+    "postgres": Store("mandamus.drivers.ledger_postgres:from_uri", "postgres://USER@HOST:PORT/DATABASE", server=True),
+    "postgresql": Store("mandamus.drivers.ledger_postgres:from_uri", "postgresql://USER@HOST:PORT/DATABASE", server=True),
+    "nats": Store("mandamus.drivers.ledger_nats:from_uri", "nats://HOST:PORT/NAME", server=True),
+    "tls+nats": Store("mandamus.drivers.ledger_nats:from_uri", "tls+nats://HOST:PORT/NAME", server=True),
 }
 MODELS: dict[str, str] = {
     "openai": "mandamus.drivers.model_openai:from_uri",
@@ -232,14 +237,26 @@ def _folder(folder: Path) -> Path:
     return folder if own else folder / HOME.name
 
 
-def open_ledger(uri: str, clock: Callable[[], int] | None = None) -> Ledger:
-    """Opens or makes the ledger. Raises Misuse, EngineFault or ProofError with the way out."""
-    path = ledger_file(uri)
+def open_ledger(uri: str, clock: Callable[[], int] | None = None, *, tier: str = "dev") -> Ledger:
+    """Opens or makes the ledger; a server's is asked at the first use. Raises Misuse, EngineFault or ProofError with the way out."""
+    path, store = ledger_file(uri), ledger_store(uri)
     if path is not None:
         _files.folder(path.parent)
-    driver = _load(ledger_store(uri).driver)
-    opened: Ledger = driver(path or uri, clock) if clock else driver(path or uri)
+    try:
+        driver = _load(store.driver)
+    except ModuleNotFoundError as error:
+        raise _not_installed(uri, str(error.name)) from None
+    told: dict[str, Any] = {"tier": tier} if store.server else {}
+    opened: Ledger = driver(path or uri, clock, **told) if clock else driver(path or uri, **told)
     return opened
+
+
+def _not_installed(uri: str, module: str) -> Misuse:
+    extra = "nats" if "nats" in uri.partition(":")[0] else "postgres"
+    return Misuse(
+        "the driver of this ledger is not installed", code="MDM-0112", where=uri.partition(":")[0] + ":", found=f"no module {module}",
+        fix=f"pip install 'mandamus[{extra}]'",
+    )  # fmt: skip
 
 
 async def open_env(
@@ -250,10 +267,13 @@ async def open_env(
     where = ledger_uri(uri)
     clock = time or SystemTime()
     stands = home or home_of(where)
-    opened = ledger or open_ledger(where, clock.now)
+    opened = ledger or open_ledger(where, clock.now, tier=tier)
     signer = stands.signer("log")
     origin = signer.vkey.partition("+")[0]
-    env = Env(opened, clock, signer, stands.trust, origin, tenant=tenant, tier=tier, worker=worker, uri=where, warn=warn)
+    env = Env(
+        opened, clock, signer, stands.trust, origin, tenant=tenant, tier=tier, worker=worker, uri=where, warn=warn,
+        lease_ms=lease.from_environment(),
+    )  # fmt: skip
     env.log = LogBook(opened, clock, signer)
     env.home = stands
     await env.log.open(origin, lambda: [NamedKey(key=stands.signer(role).vkey, role=role) for role in NAMED], env.clock("UTC"))

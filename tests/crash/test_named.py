@@ -138,7 +138,7 @@ def test_the_late_outcome_of_a_fenced_owner_is_refused_and_nothing_of_it_is_writ
         driving = asyncio.create_task(stand.carry(old))
         while not await stand.facts(old.run.id, r.ActionStarted):
             await asyncio.sleep(0)
-        stand.ledger._store.locks.clear()  # its machine was paused for so long that its lease ran out
+        stand.ledger._store.holders.clear()  # its machine was paused for so long that its lease ran out
         s = await stand.resume(old.run.id)
         epoch, seen = s.run.epoch, await stand.records(old.run.id)
         gate.set()
@@ -174,7 +174,7 @@ def test_a_run_that_somebody_drove_before_its_opener_held_it_is_left_to_him() ->
         assert refused.value.on == "run"
         assert other[0].run.end == "completed"
         assert stand.deeds == 1
-        assert stand.ledger._store.locks == {}, "it was given back"
+        assert stand.ledger._store.holders == {}, "it was given back"
 
     run(story())
 

@@ -18,11 +18,16 @@ def memory(_: Path) -> Callable[[], Ledger]:
     return lambda: MemoryLedger(beside=store)
 
 
+def leases(_: Path) -> Callable[[], Ledger]:
+    store = MemoryLedger(leases=True)
+    return lambda: MemoryLedger(beside=store)
+
+
 def sqlite(folder: Path) -> Callable[[], Ledger]:
     return lambda: SqliteLedger.open(folder / "ledger.db")
 
 
-@pytest.mark.parametrize("driver", [memory, sqlite])
+@pytest.mark.parametrize("driver", [memory, leases, sqlite])
 @pytest.mark.parametrize("name", names(LedgerSuite))
 def test_ledger(name: str, driver: Callable[[Path], Callable[[], Ledger]], tmp_path: Path) -> None:
     run(LedgerSuite, name, driver(tmp_path))

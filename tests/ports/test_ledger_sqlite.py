@@ -404,7 +404,7 @@ def test_claiming_and_giving_back_flush_nothing(tmp_path: Path) -> None:
         ledger, chain = SqliteLedger.open(tmp_path / "ledger.db", vfs="counting"), Chain("run-1")
         head = await put(ledger, None, chain.genesis(), wake=Wake(0, 0))
         counts.flushes = 0
-        claimed = await ledger.claim("pool", 1000)
+        claimed = await ledger.claim("default", 1000)
         assert claimed is not None
         await ledger.renew(claimed, 5000)
         await ledger.renew(claimed, 0)
@@ -422,13 +422,13 @@ def test_a_lock_file_names_its_owner_and_stays(tmp_path: Path) -> None:
     async def story() -> None:
         ledger, chain = SqliteLedger.open(tmp_path / "ledger.db"), Chain("run-1")
         await put(ledger, None, chain.genesis())
-        head = await ledger.claim("pool", 1000, run="run-1")
+        head = await ledger.claim("default", 1000, run="run-1")
         assert head is not None
         lock = tmp_path / "ledger.db.own" / "run-1"
         inode = lock.stat().st_ino
         assert lock.read_text() == f"pid {os.getpid()}\n"
         await ledger.renew(head, 0)
-        assert await ledger.claim("pool", 1000, run="run-1") is not None
+        assert await ledger.claim("default", 1000, run="run-1") is not None
         await ledger.close()
         assert lock.stat().st_ino == inode
 
@@ -451,7 +451,7 @@ def test_a_run_that_another_worker_finished_meanwhile_is_not_claimed(
             return take(run)
 
         monkeypatch.setattr(ledger._own, "take", late)
-        assert await ledger.claim("pool", 1000) is None
+        assert await ledger.claim("default", 1000) is None
         assert not ledger._own.holds("run-1")
         head = await ledger.head("run-1")
         assert head is not None
@@ -468,7 +468,7 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     async def story() -> None:
         ledger, chain = SqliteLedger.open(tmp_path / "ledger.db"), Chain("run-1")
         await put(ledger, None, chain.genesis())
-        assert await ledger.claim("pool", 1000, run="run-1") is not None
+        assert await ledger.claim("default", 1000, run="run-1") is not None
         lock = str((tmp_path / "ledger.db.own" / "run-1").resolve())
         end_read, end_write = os.pipe()
         child = os.fork()

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from mandamus.core.data import ORDER
 from mandamus.core.payload import INLINE_MAX, SALT, Payload, commit
 from mandamus.core.records import (
     EVENT,
@@ -36,6 +37,8 @@ from mandamus.errors import Misuse, ProofError
 PARTS_MAX = 32
 PROGRESS = frozenset((ModelReplied, ActionEnded))  # a reply or an outcome: the run is no poison, `tries` falls to 0
 After = tuple[int, str, int]  # seq, hash, epoch of the last record
+
+LASTING = frozenset(ORDER[: ORDER.index("personal")])  # what nobody has a right to see erased
 
 _run_name = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch  # a file name, a NATS token and a URL segment alike
 
@@ -63,7 +66,17 @@ class _Header(Struct, frozen=True, gc=False):
     body: tuple[_Part, ...] = ()
 
 
+class _Class(Struct, frozen=True, gc=False, rename={"class_": "class"}):
+    part: str
+    class_: str = ""
+
+
+class _Classes(Struct, frozen=True, gc=False):
+    body: tuple[_Class, ...] = ()
+
+
 _header = msgspec.json.Decoder(_Header).decode
+_classes = msgspec.json.Decoder(_Classes).decode
 _PROGRESS = frozenset(kind.__name__ for kind in PROGRESS)
 
 
@@ -134,6 +147,22 @@ def next_wake(stored: int | None, mail: int, at: int | None, cursor: int, now: i
     if mail <= cursor:
         return at
     return min(instant for instant in (stored, at, now) if instant is not None)
+
+
+def refuse_name(duty: str) -> None:
+    """Raises Misuse: a duty's name is a key and a subject in every store."""
+    if not _run_name(duty):
+        raise Misuse("the duty's name cannot be used", code="MDM-0123", expected="1 to 64 of A-Z a-z 0-9 _ -", found=ascii(duty[:80]))
+
+
+def refuse_plain(tier: str, run: str, records: Sequence[bytes]) -> None:
+    """For ledgers that can never forget: outside tier dev, raises Misuse when a record's plain payload is of class personal or above."""
+    if tier == "dev":
+        return
+    for raw in records:
+        for part in _classes(raw).body:
+            if part.class_ not in LASTING:
+                raise _plain(run, tier, _header(raw).seq, part)
 
 
 def _genesis(run: str, header: _Header, raw: bytes) -> str:
@@ -231,6 +260,18 @@ def _wrong_epoch(run: str, epoch: int, header: _Header) -> ProofError:
         expected=f"epoch {epoch + owned} in {header.type}",
         found=f"epoch {header.epoch}",
         why="it says who wrote a record; a fenced owner must not pass for the present one",
+    )
+
+
+def _plain(run: str, tier: str, seq: int, part: _Class) -> Misuse:
+    return Misuse(
+        f"payload {part.part!r} of class {part.class_[:20]} would be stored in plain",
+        code="MDM-0125",
+        where=_at(run, seq),
+        expected=f"class {' or '.join(sorted(LASTING))} in tier {tier}",
+        found=part.class_[:20],
+        why="a plain payload in an append-only ledger can never be erased; sealed payloads come with the evidence log",
+        fix="keep such data in a SQLite ledger, or use tier dev with data that is made up",
     )
 
 

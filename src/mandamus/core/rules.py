@@ -84,13 +84,13 @@ def _acting(run: Run) -> list[e.Effect] | None:
 def wakes(run: Run, effects: list[e.Effect] | None = None, children: Mapping[e.Effect, int | None] = {}) -> tuple[int | None, str]:
     """When somebody must look again, and what the run waits for (docs/concepts/effect-protocol.md, rule 6).
 
-    0 = now, an instant, or None = only mail wakes it; the word stands in the head row: running halted completed failed cancelled
-    people time child. `effects`: what `due` said of this run, when the caller has asked already. `children`: what is due and waits for
+    0 = now, an instant, or None = only mail wakes it; the word stands in the head row: running people time child sealing, and halted
+    completed failed cancelled, where nobody is to look. `effects`: what `due` said of this run, when the caller has asked already. `children`: what is due and waits for
     a child run, and when that one wants to be looked at; whoever drives this run then drives that one.
     """
     effects = due(run) if effects is None else effects
     if run.life in ENDED:
-        return (0 if effects else None), run.end
+        return (0, "sealing") if effects else (None, run.end)
     if children:
         effects = [x for x in effects if x not in children]
     if run.life != "running":

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 import apsw
+from msgspec import structs
 
 from mandamus.core.admit import Admitted, next_wake
 from mandamus.core.payload import Payload
@@ -36,8 +37,8 @@ def find(cursor: apsw.Cursor, run: str) -> tuple[int, Head] | None:
 
 
 def head_of(row: Sequence[object]) -> Head:
-    _, run, seq, digest, epoch, owner, lease_until, wake_at, mail, prio, tries, state = row
-    return Head(run, seq, digest.hex(), epoch, owner, lease_until, wake_at, mail, prio, tries, state)  # type: ignore[arg-type,attr-defined]
+    _, run, seq, digest, epoch, owner, lease_until, wake_at, mail, prio, tries, state, pool = row
+    return Head(run, seq, digest.hex(), epoch, owner, lease_until, wake_at, mail, prio, tries, state, pool)  # type: ignore[arg-type,attr-defined]
 
 
 def append(
@@ -102,6 +103,18 @@ def move_lease(cursor: apsw.Cursor, run: str, owner: str, until: int) -> Head | 
     return _leased(found[1], owner, until, found[1].tries)
 
 
+def take_duty(cursor: apsw.Cursor, name: str, holder: str, now: int, ttl_ms: int) -> int | None:
+    """The epoch of the holder, or None: another one holds it, or it was given back."""
+    row: tuple[str, int, int] = cursor.execute(_sql["duty"], (name,)).fetchone() or ("", 0, 0)
+    stands, until, epoch = row
+    if stands != holder:
+        if not ttl_ms or (stands and until > now):
+            return None
+        epoch += 1
+    cursor.execute(_sql["set_duty"], (name, holder, now + ttl_ms * 1000, epoch) if ttl_ms else (name, "", 0, epoch))
+    return epoch if ttl_ms else None
+
+
 def account(cursor: apsw.Cursor, id: str) -> Account | None:
     row = cursor.execute(_ACCOUNT, (id,)).fetchone()
     return None if row is None else Account(*row)
@@ -159,24 +172,28 @@ def _same(stored: Head | None, after: Head | None) -> bool:
 
 def _open(cursor: apsw.Cursor, run: str, new: Admitted, wake: Wake | None) -> tuple[int, Head]:
     wake_at, state = (wake.at, wake.state) if wake else (None, "open")
-    values = (run, new.seq, bytes.fromhex(new.hash), new.epoch, wake_at, state)
+    pool, prio = (wake.pool or "default", wake.prio or 0) if wake else ("default", 0)
+    values = (run, new.seq, bytes.fromhex(new.hash), new.epoch, wake_at, state, pool, prio)
     no: int = cursor.execute(_OPEN, values).fetchall()[0][0]  # type: ignore[assignment]
     if no > RUNS_MAX:
         raise Misuse("the ledger file has too many runs", code="MDM-0132", expected=f"at most {RUNS_MAX}", fix="begin another file")
-    return no, Head(run, new.seq, new.hash, new.epoch, wake_at=wake_at, state=state)
+    return no, Head(run, new.seq, new.hash, new.epoch, wake_at=wake_at, state=state, pool=pool, prio=prio)
 
 
 def _move(cursor: apsw.Cursor, no: int, old: Head, new: Admitted, wake: Wake | None, now: int) -> Head:
     wake_at, state = old.wake_at, old.state
     if wake is not None:
         wake_at, state = next_wake(old.wake_at, old.mail, wake.at, wake.cursor, now), wake.state
+        if wake.pool or wake.prio is not None:
+            old = structs.replace(old, pool=wake.pool or old.pool, prio=old.prio if wake.prio is None else wake.prio)
+            cursor.execute(_sql["place"], (old.pool, old.prio, no))
     tries = 0 if new.progress else old.tries
     values = (new.seq, bytes.fromhex(new.hash), new.epoch, tries, state)
     if wake_at == old.wake_at:
         cursor.execute(_MOVE, (*values, no))
     else:
         cursor.execute(_MOVE_WAKE, (*values, wake_at, no))
-    return Head(old.run, new.seq, new.hash, new.epoch, old.owner, old.lease_until, wake_at, old.mail, old.prio, tries, state)
+    return Head(old.run, new.seq, new.hash, new.epoch, old.owner, old.lease_until, wake_at, old.mail, old.prio, tries, state, old.pool)
 
 
 _place_of = attrgetter("seq", "part")
@@ -202,7 +219,7 @@ def _write_account(cursor: apsw.Cursor, entry: AccountWrite) -> None:
 
 
 def _leased(head: Head, owner: str, until: int, tries: int) -> Head:
-    return Head(head.run, head.seq, head.hash, head.epoch, owner, until, head.wake_at, head.mail, head.prio, tries, head.state)
+    return Head(head.run, head.seq, head.hash, head.epoch, owner, until, head.wake_at, head.mail, head.prio, tries, head.state, head.pool)
 
 
 def dense(run: str, expected: int, found: int) -> None:

@@ -2,12 +2,14 @@
 
     ledger = MemoryLedger(clock=lambda: 0)
     second = MemoryLedger(beside=ledger)        # another handle on the same store, as another process would have
+    ledger = MemoryLedger(leases=True)          # ownership runs out by the clock, as on a server, and not by death, as on a file
 
 The rule a newcomer would break: law 1 forbids effects without a durable log, so nothing but a test may drive a run on this.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import time
@@ -15,17 +17,19 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from msgspec import structs
 
-from mandamus.core.admit import admit, next_wake
+from mandamus.core.admit import admit, next_wake, refuse_name
 from mandamus.core.payload import INLINE_MAX, Payload
 from mandamus.core.seal import Sealed
 from mandamus.errors import Conflict, Misuse
-from mandamus.ports import Account, AccountCheck, AccountWrite, Head, Wake
+from mandamus.ports import AT_REST, Account, AccountCheck, AccountWrite, Head, Node, Wake
 
 
 class _Store:
     """What all handles share."""
 
-    def __init__(self) -> None:
+    def __init__(self, leases: bool) -> None:
+        self.leases = leases
+        self.handles = 0
         self.heads: dict[str, Head] = {}
         self.records: dict[str, list[bytes]] = {}
         self.payloads: dict[str, dict[tuple[int, str], Payload]] = {}
@@ -33,16 +37,25 @@ class _Store:
         self.messages = 0
         self.accounts: dict[str, Account] = {}
         self.deltas: dict[str, list[bytes]] = {}
-        self.locks: dict[str, MemoryLedger] = {}
+        self.holders: dict[str, MemoryLedger] = {}
+        self.duties: dict[str, tuple[str, int, int]] = {}  # holder, until, epoch
+        self.nodes: dict[str, tuple[Node, int]] = {}
+        self.bell = asyncio.Event()
 
 
 class MemoryLedger:
-    """Implements `ports.Ledger` for one event loop. Closing a handle drops its locks, as death does."""
+    """Implements `ports.Ledger` for one event loop. Closing a handle drops its locks, as death does; a lease runs on."""
 
-    def __init__(self, clock: Callable[[], int] | None = None, *, beside: MemoryLedger | None = None) -> None:
-        self._store: _Store = beside._store if beside else _Store()
+    def __init__(self, clock: Callable[[], int] | None = None, *, beside: MemoryLedger | None = None, leases: bool = False) -> None:
+        self._store: _Store = beside._store if beside else _Store(leases)
         self._clock: Callable[[], int] = clock or (beside._clock if beside else _now)
         self._closed = False
+        self._store.handles += 1
+        self._me = f"pid {os.getpid()}" + (f" #{self._store.handles}" if self._store.leases else "")
+
+    @property
+    def locks(self) -> bool:
+        return not self._store.leases
 
     # -- records -------------------------------------------------------------------------------------------------------------
     async def head(self, run: str) -> Head | None:
@@ -73,8 +86,10 @@ class MemoryLedger:
         if wake is not None:
             unread = head.mail > wake.cursor
             wake_at, state = next_wake(head.wake_at, head.mail, wake.at, wake.cursor, self._clock()) if unread else wake.at, wake.state
+            head = structs.replace(head, pool=wake.pool or head.pool, prio=head.prio if wake.prio is None else wake.prio)
         head = structs.replace(head, seq=new.seq, hash=new.hash, epoch=new.epoch, wake_at=wake_at, state=state, tries=tries)
         store.heads[run] = head
+        self._ring()
         store.records.setdefault(run, []).extend(records)
         kept = store.payloads.setdefault(run, {})
         for payload in payloads:
@@ -160,6 +175,7 @@ class MemoryLedger:
             box.append((store.messages, key, message))
             now = self._clock()
             store.heads[run] = structs.replace(head, mail=store.messages, wake_at=now if head.wake_at is None else min(head.wake_at, now))
+            self._ring()
         return key
 
     async def mailbox(self, run: str, after: int = 0) -> AsyncIterator[tuple[int, str, bytes]]:
@@ -171,10 +187,10 @@ class MemoryLedger:
     # -- ownership -----------------------------------------------------------------------------------------------------------
     async def claim(self, pool: str, ttl_ms: int, *, run: str | None = None) -> Head | None:
         self._refuse_closed()
-        store = self._store
+        store, now = self._store, self._clock()
         if run is not None:
             head = store.heads.get(run)
-            if head is not None and run in store.locks:
+            if head is not None and self._live(head, now):
                 raise Conflict(
                     f"the run is driven by {head.owner}",
                     on="run",
@@ -186,35 +202,89 @@ class MemoryLedger:
                     fix="wait until it is given back; then claim it again",
                 )
             return self._lease(head, ttl_ms) if head else None
-        now = self._clock()
-        due = [head for head in store.heads.values() if head.wake_at is not None and head.wake_at <= now and head.run not in store.locks]
-        return self._lease(min(due, key=lambda head: head.wake_at or 0), ttl_ms) if due else None
+        due = [
+            (-head.prio, head.wake_at, head)
+            for head in store.heads.values()
+            if head.pool == pool
+            and head.state not in AT_REST
+            and head.wake_at is not None
+            and head.wake_at <= now
+            and not self._live(head, now)
+        ]
+        return self._lease(min(due, key=lambda one: one[:2])[2], ttl_ms) if due else None
 
     async def renew(self, head: Head, ttl_ms: int) -> Head:
         self._refuse_closed()
         store = self._store
-        if store.locks.get(head.run) is not self:
-            where = f"run {head.run}"
-            stored = store.heads.get(head.run)
+        stored = store.heads.get(head.run)
+        if store.holders.get(head.run) is not self or stored is None or not self._live(stored, self._clock()):
             raise Conflict(
-                "the run is not claimed by this ledger", on="run", head=stored, code="MDM-0403", where=where, fix="claim it first"
+                "the run is not claimed by this ledger",
+                on="run",
+                head=stored,
+                code="MDM-0403",
+                where=f"run {head.run}",
+                fix="claim it first",
             )
         if ttl_ms == 0:
-            del store.locks[head.run]
-        owner, until = ("", 0) if ttl_ms == 0 else (_me(), self._clock() + ttl_ms * 1000)
-        store.heads[head.run] = structs.replace(store.heads[head.run], owner=owner, lease_until=until)
+            del store.holders[head.run]
+        owner, until = ("", 0) if ttl_ms == 0 else (self._me, self._clock() + ttl_ms * 1000)
+        store.heads[head.run] = structs.replace(stored, owner=owner, lease_until=until)
+        self._ring()
         return store.heads[head.run]
 
     async def close(self) -> None:
         self._closed = True
-        for run in [run for run, holder in self._store.locks.items() if holder is self]:
-            del self._store.locks[run]
+        if self.locks:
+            for run in [run for run, holder in self._store.holders.items() if holder is self]:
+                del self._store.holders[run]
+
+    def _live(self, head: Head, now: int) -> bool:
+        return head.run in self._store.holders and (self.locks or head.lease_until > now)
 
     def _lease(self, head: Head, ttl_ms: int) -> Head:
-        self._store.locks[head.run] = self
+        self._store.holders[head.run] = self
         until = self._clock() + ttl_ms * 1000
-        self._store.heads[head.run] = structs.replace(head, owner=_me(), lease_until=until, tries=head.tries + 1)
+        self._store.heads[head.run] = structs.replace(head, owner=self._me, lease_until=until, tries=head.tries + 1)
         return self._store.heads[head.run]
+
+    # -- workers -------------------------------------------------------------------------------------------------------------
+    async def hint(self, pool: str, timeout_ms: int) -> None:
+        self._refuse_closed()
+        try:
+            await asyncio.wait_for(self._store.bell.wait(), timeout_ms / 1000)
+        except TimeoutError:
+            pass
+
+    async def duty(self, name: str, ttl_ms: int) -> int | None:
+        self._refuse_closed()
+        refuse_name(name)
+        now, me = self._clock(), f"{self._me} {id(self)}"
+        holder, until, epoch = self._store.duties.get(name, ("", 0, 0))
+        if holder != me:
+            if ttl_ms == 0 or (holder and until > now):
+                return None
+            epoch += 1
+        self._store.duties[name] = (me, now + ttl_ms * 1000, epoch) if ttl_ms else ("", 0, epoch)
+        return epoch if ttl_ms else None
+
+    async def beat(self, node: Node, ttl_ms: int) -> None:
+        self._refuse_closed()
+        now = self._clock()
+        self._store.nodes.pop(node.id, None)
+        if ttl_ms:
+            self._store.nodes[node.id] = structs.replace(node, seen=now), now + ttl_ms * 1000
+
+    async def nodes(self) -> AsyncIterator[Node]:
+        self._refuse_closed()
+        now = self._clock()
+        for _, (node, until) in sorted(self._store.nodes.items()):
+            if until > now:
+                yield node
+
+    def _ring(self) -> None:
+        self._store.bell.set()
+        self._store.bell = asyncio.Event()
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -244,10 +314,6 @@ def _moved(run: str, after: Head | None, stored: Head | None) -> Conflict:
 
 def _now() -> int:
     return time.time_ns() // 1000
-
-
-def _me() -> str:
-    return f"pid {os.getpid()}"
 
 
 def from_uri(uri: str, clock: Callable[[], int] | None = None) -> MemoryLedger:

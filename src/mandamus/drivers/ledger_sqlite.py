@@ -23,6 +23,7 @@ No hash is stored beside a record: it is recomputed by whoever reads, and the ch
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
@@ -32,8 +33,9 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 
-from mandamus.core.admit import admit
+from mandamus.core.admit import admit, refuse_name
 from mandamus.core.payload import INLINE_MAX, Payload
 from mandamus.core.seal import Sealed
 from mandamus.drivers import _sqlite_file as file
@@ -41,9 +43,11 @@ from mandamus.drivers import _sqlite_tables as tables
 from mandamus.drivers._sqlite_group import GroupCommit, Job
 from mandamus.drivers._sqlite_own import Ownership
 from mandamus.errors import Conflict, MandamusError, Misuse, Unavailable
-from mandamus.ports import Account, AccountCheck, AccountWrite, Head, Wake
+from mandamus.ports import Account, AccountCheck, AccountWrite, Head, Node, Wake
 
 _sql = file.queries()
+_node = msgspec.json.Decoder(Node).decode
+HINT_MS = 200
 _SEQ = (1 << 28) - 1
 
 
@@ -57,6 +61,7 @@ class SqliteLedger:
     def __init__(self, path: Path, clock: Callable[[], int], vfs: str) -> None:
         self._path, self._clock, self._vfs = path, clock, vfs
         self._own = Ownership(path)
+        self._holder = f"{_me()} {os.urandom(4).hex()}"
         self._reading = threading.RLock()
         self._writer: apsw.Connection | None = None
         self._reader: apsw.Connection | None = None
@@ -71,6 +76,10 @@ class SqliteLedger:
     def open(cls, path: str | Path, clock: Callable[[], int] = _now, *, vfs: str = "") -> SqliteLedger:
         """Makes the file when there is none. Raises Misuse, EngineFault, ProofError, Unavailable: unsafe settings are an error."""
         return cls(Path(path).absolute(), clock, vfs)
+
+    @property
+    def locks(self) -> bool:
+        return True
 
     @property
     def commits(self) -> tuple[int, int]:
@@ -173,7 +182,7 @@ class SqliteLedger:
 
     # -- ownership -----------------------------------------------------------------------------------------------------------
     async def claim(self, pool: str, ttl_ms: int, *, run: str | None = None) -> Head | None:
-        """One file is one pool: `pool` is not looked at. A run without a live owner is free at once, whatever `lease_until` says."""
+        """A run without a live owner is free at once, whatever `lease_until` says."""
         if run is not None:
             if await self.head(run) is None:
                 return None
@@ -181,7 +190,7 @@ class SqliteLedger:
                 raise await self._owned(run)
             return await self._lease(run, ttl_ms, None)
         now = self._clock()
-        async for due in self._due(now):
+        async for due in self._due(pool, now):
             if self._lock(due) and (head := await self._lease(due, ttl_ms, now)) is not None:
                 return head
         return None
@@ -205,6 +214,30 @@ class SqliteLedger:
                 self._own.give_back(head.run)
         assert moved is not None, "a run that was claimed cannot vanish: heads are never deleted"
         return moved
+
+    # -- workers -------------------------------------------------------------------------------------------------------------
+    async def hint(self, pool: str, timeout_ms: int) -> None:
+        """A file tells nobody that it changed: this only waits, and not for long."""
+        self._refuse_closed()
+        await asyncio.sleep(min(timeout_ms, HINT_MS) / 1000)
+
+    async def duty(self, name: str, ttl_ms: int) -> int | None:
+        refuse_name(name)
+        epoch: int | None = await self._submit(lambda: tables.take_duty(self._cursor, name, self._holder, self._clock(), ttl_ms))
+        return epoch
+
+    async def beat(self, node: Node, ttl_ms: int) -> None:
+        def work() -> None:
+            now = self._clock()
+            self._cursor.execute(_sql["gone"], (node.id, now))
+            if ttl_ms:
+                self._cursor.execute(_sql["beat"], (node.id, msgspec.json.encode(node), now, now + ttl_ms * 1000))
+
+        await self._submit(work, durable=False)
+
+    async def nodes(self) -> AsyncIterator[Node]:
+        for body, seen in await self._fetch(_sql["nodes"], (self._clock(),)):
+            yield msgspec.structs.replace(_node(body), seen=seen)
 
     async def check(self) -> None:
         """Settings and every page of the file, for `doctor`. Slow on large files. Raises EngineFault or ProofError."""
@@ -254,12 +287,13 @@ class SqliteLedger:
                 self._own.give_back(run)
         return head
 
-    async def _due(self, now: int) -> AsyncIterator[str]:
-        instant, no = -(2**63), 0
-        while rows := await self._fetch(_sql["due"], (now, instant, no)):
-            for _, _, run in rows:
-                yield run
-            instant, no, _ = rows[-1]
+    async def _due(self, pool: str, now: int) -> AsyncIterator[str]:
+        for (prio,) in await self._fetch(_sql["prios"], (pool,)):
+            instant, no = -(2**63), 0
+            while rows := await self._fetch(_sql["due"], (pool, prio, now, instant, no)):
+                for _, _, run in rows:
+                    yield run
+                instant, no, _ = rows[-1]
 
     async def _owned(self, run: str) -> Conflict:
         holder = self._own.holder(run)

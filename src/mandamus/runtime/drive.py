@@ -16,6 +16,7 @@ from mandamus.core.rules import wakes
 from mandamus.core.seal import Draft
 from mandamus.errors import EngineFault, ProofError, Unavailable
 from mandamus.runtime import mail
+from mandamus.runtime.lease import kept
 from mandamus.runtime.session import Session
 from mandamus.runtime.within import resumed
 from mandamus.runtime.world import perform
@@ -26,16 +27,17 @@ AT_ONCE_MAX = 16
 async def drive(s: Session) -> None:
     """Carry a run as far as it goes now: to its end, to a halt, or to where only people or time can move it."""
     s.carry, s.deaf = drive, False
-    try:
-        while await _round(s) or not await _settled(s):
-            pass
-        if s.parked:
-            await s.say_waiting()
-    except (ProofError, EngineFault) as fault:
-        await _halt(s, fault)
-        raise
-    finally:
-        await s.land()
+    async with kept(s):
+        try:
+            while await _round(s) or not await _settled(s):
+                pass
+            if s.parked:
+                await s.say_waiting()
+        except (ProofError, EngineFault) as fault:
+            await _halt(s, fault)
+            raise
+        finally:
+            await s.land()
 
 
 async def _round(s: Session) -> bool:

@@ -90,6 +90,7 @@ class Env:
     uri: str = ""
     warn: Callable[[str], None] = lambda text: None
     patience_ms: int = 2_000
+    lease_ms: int = 15_000  # how long a run that is driven here stays ours without a word
     leaving: bool = False  # a person asked this process to go: nothing new is started
     log: Any = None
     home: Any = None

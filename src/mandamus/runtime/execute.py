@@ -24,6 +24,7 @@ from mandamus.core.run import Action
 from mandamus.errors import NotDone
 from mandamus.runtime import guard, handoff, secrecy, storable, threads
 from mandamus.runtime.context import Ctx
+from mandamus.runtime.lease import fresh
 from mandamus.runtime.session import Session
 from mandamus.runtime.within import asked_to_go, within
 from mandamus.tool import Absent, Found, Tool, Unclear
@@ -42,6 +43,7 @@ async def perform(s: Session, effect: e.Execute) -> e.Input:
     if tool.spec.kind == "handoff":
         return await handoff.perform(s, action, tool, plain, effect)
     ctx = Ctx(s, action, values)
+    await fresh(s)
     try:
         with threads.call(s.run.id, action.operation):
             value = await within(tool.spec.timeout_ms / 1000, _call(tool, ctx, values))
@@ -180,8 +182,13 @@ async def reconcile(s: Session, effect: e.Reconcile) -> e.Outcome:
 
 
 def _quiet(s: Session, action: Action, tool: Tool) -> bool:
-    """Nobody can send any more: the run's lock is ours and no thread of the call lives, or the other side was told to refuse the id."""
-    return tool.spec.forbids or (s.live is not None and not threads.busy(s.run.id, action.operation))
+    """Nobody can send any more: no thread of the call lives here, and whoever called before us is dead; or the other side refuses the id.
+
+    A lock that only death drops says that an earlier owner is dead. A lease says nothing of the kind: it runs out for one who is only
+    slow, whose send may be under way for as long as it likes.
+    """
+    ours = not action.lands  # doubted by this owner: no takeover has come since
+    return tool.spec.forbids or (s.live is not None and (s.env.ledger.locks or ours) and not threads.busy(s.run.id, action.operation))
 
 
 def _lands(s: Session, action: Action, tool: Tool) -> int:

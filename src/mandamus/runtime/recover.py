@@ -29,7 +29,6 @@ from mandamus.runtime import mail, owed, prepare, threads
 from mandamus.runtime.env import Bound, Env, ulid
 from mandamus.runtime.session import Session
 
-LEASE_MS = 15_000
 ISOLATION = "in_process"
 PAGE = 256  # records are verified and folded in batches, and let go
 
@@ -75,7 +74,7 @@ async def open_run(env: Env, bound: Bound, prompt: str, *, run_id: str = "", use
 
 async def _hold(s: Session) -> Session:
     """Take the lease, so that nobody else takes the run for dead."""
-    held = await s.env.ledger.claim("default", LEASE_MS, run=s.run.id)
+    held = await s.env.ledger.claim("default", s.env.lease_ms, run=s.run.id)
     if held is None:
         raise Conflict(f"run {s.run.id} could not be claimed", on="run")
     if s.head is not None and held.hash != s.head.hash:
@@ -137,7 +136,7 @@ def _refuse_broken(walked: Walk, head: Head) -> None:
 
 async def take_over(env: Env, bound: Bound, run: str) -> Session:
     """Own a run. Raises Conflict (nothing written) while another process holds it."""
-    held = await env.ledger.claim("default", LEASE_MS, run=run)
+    held = await env.ledger.claim("default", env.lease_ms, run=run)
     if held is None:
         raise Misuse(f"there is no run {run}", code="MDM-0250", fix="mandamus runs")
     try:

@@ -81,6 +81,7 @@ class Session:
         self.subscribers: list[Any] = []
         self.saved: tuple[Run, Position, Mark] = (run, position, self.transcript.mark())
         self.live: Head | None = None
+        self.renewed = 0.0  # when the lease was last confirmed, by the clock of lease.py
         self.carry: Callable[[Session], Awaitable[None]] | None = None
         self._due: tuple[Run | None, list[e.Effect]] = (None, [])
 

@@ -16,7 +16,11 @@ WIRING: Pages = {
     ),
     "MDM-0111": (
         "No driver for this ledger",
-        "sqlite:///relative.db, sqlite:////absolute.db or memory:; more schemes can be registered in wiring.LEDGERS.",
+        "sqlite:///relative.db, sqlite:////absolute.db, postgres://USER@HOST/DATABASE, nats://HOST/NAME or memory:; more schemes can be registered in wiring.LEDGERS.",
+    ),
+    "MDM-0112": (
+        "The driver of this ledger is not installed",
+        "Postgres and NATS each have an extra: pip install 'mandamus[postgres]' or 'mandamus[nats]'.",
     ),
     "MDM-0120": (
         "A record that is too large",
@@ -43,6 +47,7 @@ WIRING: Pages = {
     "MDM-0132": ("The ledger is full", "It has as many runs, or a run as many records, as its file can number. Begin another file."),
     "MDM-0133": ("No such run", "A message can only be sent to a run that exists: mandamus runs."),
     "MDM-0134": ("The message is too large", "Votes, stops and words to a run have at most 256 KiB."),
+    "MDM-0136": ("How long a lease lasts", "MANDAMUS_LEASE_MS is a number of milliseconds, from 1000 to 3600000; the default is 15000."),
     "MDM-0135": ("The ledger is closed", "Open it again; what was committed is there."),
 }
 

@@ -1,10 +1,10 @@
 -- Every statement of the SQLite ledger by name. A name stands alone in a comment; the lines below it say why, then comes the SQL.
 
 -- head --
-SELECT no, run, seq, hash, epoch, owner, lease_until, wake_at, mail, prio, tries, state FROM head WHERE run = ?
+SELECT no, run, seq, hash, epoch, owner, lease_until, wake_at, mail, prio, tries, state, pool FROM head WHERE run = ?
 
 -- open_run --
-INSERT INTO head (run, seq, hash, epoch, wake_at, state, tries) VALUES (?, ?, ?, ?, ?, ?, 0) RETURNING no
+INSERT INTO head (run, seq, hash, epoch, wake_at, state, tries, pool, prio) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?) RETURNING no
 
 -- move_head --
 -- Leaves the index on wake_at alone; nearly every append is of this kind.
@@ -12,6 +12,9 @@ UPDATE head SET seq = ?, hash = ?, epoch = ?, tries = ?, state = ? WHERE no = ?
 
 -- move_head_and_wake --
 UPDATE head SET seq = ?, hash = ?, epoch = ?, tries = ?, state = ?, wake_at = ? WHERE no = ?
+
+-- place --
+UPDATE head SET pool = ?, prio = ? WHERE no = ?
 
 -- add_event --
 INSERT INTO event (spot, body) VALUES (?, ?)
@@ -49,7 +52,7 @@ SELECT spot, part, bytes, form FROM payload WHERE spot > ? AND spot <= ? AND par
 ORDER BY spot LIMIT 64
 
 -- runs --
-SELECT no, run, seq, hash, epoch, owner, lease_until, wake_at, mail, prio, tries, state FROM head
+SELECT no, run, seq, hash, epoch, owner, lease_until, wake_at, mail, prio, tries, state, pool FROM head
 WHERE run > ?1 AND (?2 IS NULL OR state = ?2) ORDER BY run LIMIT 256
 
 -- find_message --
@@ -65,12 +68,40 @@ UPDATE head SET mail = ?1, wake_at = min(coalesce(wake_at, ?2), ?2) WHERE no = ?
 -- messages --
 SELECT id, key, body FROM mailbox WHERE run = (SELECT no FROM head WHERE head.run = ?) AND id > ? ORDER BY id LIMIT 64
 
+-- prios --
+-- The priorities that stand in a pool, each found by one look at the index.
+WITH RECURSIVE step (prio) AS (
+    SELECT max(prio) FROM head WHERE pool = ?1 AND wake_at IS NOT NULL
+    UNION ALL
+    SELECT (SELECT max(prio) FROM head WHERE pool = ?1 AND wake_at IS NOT NULL AND prio < step.prio) FROM step WHERE step.prio IS NOT NULL
+)
+SELECT prio FROM step WHERE prio IS NOT NULL
+
 -- due --
 -- Pages by (wake_at, no), oldest first: a page full of runs with live owners must not hide the next one.
-SELECT wake_at, no, run FROM head WHERE wake_at <= ?1 AND (wake_at, no) > (?2, ?3) ORDER BY wake_at, no LIMIT 64
+SELECT wake_at, no, run FROM head
+WHERE pool = ?1 AND prio = ?2 AND wake_at <= ?3 AND wake_at >= ?4 AND (wake_at, no) > (?4, ?5)
+AND state NOT IN ('halted', 'completed', 'failed', 'cancelled') ORDER BY wake_at, no LIMIT 64
 
 -- take_lease --
 UPDATE head SET owner = ?, lease_until = ?, tries = tries + 1 WHERE no = ?
 
 -- move_lease --
 UPDATE head SET owner = ?, lease_until = ? WHERE no = ?
+
+-- duty --
+SELECT holder, until, epoch FROM duty WHERE name = ?
+
+-- set_duty --
+INSERT INTO duty (name, holder, until, epoch) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (name) DO UPDATE SET holder = ?2, until = ?3, epoch = ?4
+
+-- beat --
+INSERT INTO node (id, body, seen, until) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (id) DO UPDATE SET body = ?2, seen = ?3, until = ?4
+
+-- gone --
+-- Those that were not heard of for long go with whoever says something.
+DELETE FROM node WHERE id = ? OR until <= ?
+
+-- nodes --
+SELECT body, seen FROM node WHERE until > ? ORDER BY id

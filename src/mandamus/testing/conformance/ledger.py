@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from mandamus.testing.conformance.ledger_records import RecordCases
 from mandamus.testing.conformance.ledger_work import WorkCases
+from mandamus.testing.conformance.ledger_workers import WorkerCases
 from mandamus.testing.conformance.suite import names, run
 
 
-class LedgerSuite(RecordCases, WorkCases):
+class LedgerSuite(RecordCases, WorkCases, WorkerCases):
     """All cases of the ledger port."""
 
 

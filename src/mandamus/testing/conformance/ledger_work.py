@@ -13,7 +13,7 @@ from mandamus.core.records import LOG
 from mandamus.errors import Conflict, Misuse
 from mandamus.ports import Account, AccountCheck, Head, Ledger, Wake
 from mandamus.testing.conformance.chains import Chain, ended, log_opened, replied, turn
-from mandamus.testing.conformance.suite import FUTURE, PAST, TTL, Suite, expect, gather, head_of, put, write
+from mandamus.testing.conformance.suite import FUTURE, PAST, POOL, TTL, Suite, expect, gather, head_of, put, write
 
 
 class WorkCases(Suite):
@@ -143,9 +143,9 @@ class WorkCases(Suite):
 
     async def test_mail_makes_a_run_due(self, ledger: Ledger) -> None:
         head = await put(ledger, None, Chain("run-1").genesis(), wake=Wake(FUTURE, 0))
-        assert await ledger.claim("pool", TTL) is None
+        assert await ledger.claim(POOL, TTL) is None
         await ledger.send("run-1", b"hello")
-        claimed = await ledger.claim("pool", TTL)
+        claimed = await ledger.claim(POOL, TTL)
         assert claimed is not None
         assert claimed.run == "run-1"
         assert claimed.wake_at is not None
@@ -176,13 +176,13 @@ class WorkCases(Suite):
     async def test_no_give_back_sleeps_through_mail(self, ledger: Ledger) -> None:
         chain = Chain("run-1")
         head = await put(ledger, None, chain.genesis(), wake=Wake(FUTURE, 0))
-        claimed = await ledger.claim("pool", TTL, run="run-1")
+        claimed = await ledger.claim(POOL, TTL, run="run-1")
         assert claimed is not None
         await (await self.another()).send("run-1", b"vote")
         head = await put(ledger, claimed, chain.next(), wake=Wake(FUTURE, 0))
         head = await ledger.renew(head, 0)
         assert (head.owner, head.lease_until) == ("", 0)
-        again = await ledger.claim("pool", TTL)
+        again = await ledger.claim(POOL, TTL)
         assert again is not None
         assert again.run == "run-1"
 
@@ -191,55 +191,55 @@ class WorkCases(Suite):
         for name, at in (("run-1", PAST + 2), ("run-2", PAST + 1), ("run-3", FUTURE), ("run-4", None), ("run-5", PAST + 3)):
             await put(ledger, None, Chain(name).genesis(), wake=Wake(at, 0))
         second = await self.another()
-        taken = [await handle.claim("pool", TTL) for handle in (ledger, second, ledger, second)]
+        taken = [await handle.claim(POOL, TTL) for handle in (ledger, second, ledger, second)]
         assert [head.run if head else None for head in taken] == ["run-2", "run-1", "run-5", None]
 
     async def test_many_live_owners_do_not_hide_a_due_run(self, ledger: Ledger) -> None:
         for i in range(70):
             await put(ledger, None, Chain(f"run-{i:02}").genesis(), wake=Wake(PAST + i // 50, 0))
-        taken = {head.run for _ in range(70) if (head := await ledger.claim("pool", TTL))}
+        taken = {head.run for _ in range(70) if (head := await ledger.claim(POOL, TTL))}
         assert len(taken) == 70
-        assert await (await self.another()).claim("pool", TTL) is None
+        assert await (await self.another()).claim(POOL, TTL) is None
 
     async def test_a_claim_by_name_needs_no_wake_up(self, ledger: Ledger) -> None:
         await put(ledger, None, Chain("run-1").genesis(), wake=Wake(None, 0))
-        head = await ledger.claim("pool", TTL, run="run-1")
+        head = await ledger.claim(POOL, TTL, run="run-1")
         assert head is not None
         assert head.owner
         assert head.lease_until > 0
-        assert await ledger.claim("pool", TTL, run="run-none") is None
+        assert await ledger.claim(POOL, TTL, run="run-none") is None
 
     # -- rule 7: who drives a run ----------------------------------------------------------------------------------------------
     async def test_a_second_resume_of_a_live_run_conflicts(self, ledger: Ledger) -> None:
         """It wrote nothing, and the owner's next append is accepted."""
         chain, second = Chain("run-1"), await self.another()
         await put(ledger, None, chain.genesis(), wake=Wake(PAST, 0))
-        head = await ledger.claim("pool", TTL, run="run-1")
+        head = await ledger.claim(POOL, TTL, run="run-1")
         assert head is not None
         for handle in (second, ledger):
-            conflict = await expect(Conflict, handle.claim("pool", TTL, run="run-1"))
+            conflict = await expect(Conflict, handle.claim(POOL, TTL, run="run-1"))
             assert conflict.on == "run"
             assert head.owner in str(conflict)
-            assert await handle.claim("pool", TTL) is None
+            assert await handle.claim(POOL, TTL) is None
         assert await ledger.head("run-1") == head
         assert (await put(ledger, head, chain.next())).owner == head.owner
 
     async def test_a_run_that_was_given_back_is_free(self, ledger: Ledger) -> None:
         second = await self.another()
         await put(ledger, None, Chain("run-1").genesis(), wake=Wake(PAST, 0))
-        head = await ledger.claim("pool", TTL)
+        head = await ledger.claim(POOL, TTL)
         assert head is not None
         assert (await ledger.renew(head, 0)).wake_at == PAST
-        taken = await second.claim("pool", TTL)
+        taken = await second.claim(POOL, TTL)
         assert taken is not None
         assert taken.run == "run-1"
-        await expect(Conflict, ledger.claim("pool", TTL, run="run-1"))
+        await expect(Conflict, ledger.claim(POOL, TTL, run="run-1"))
 
     async def test_a_lease_is_renewed_by_its_owner_only(self, ledger: Ledger) -> None:
         second = await self.another()
         free = await put(ledger, None, Chain("run-1").genesis())
         await expect(Conflict, ledger.renew(free, TTL))
-        head = await ledger.claim("pool", TTL, run="run-1")
+        head = await ledger.claim(POOL, TTL, run="run-1")
         assert head is not None
         await expect(Conflict, second.renew(head, TTL))
         await expect(Conflict, second.renew(head, 0))
@@ -252,14 +252,14 @@ class WorkCases(Suite):
         chain = Chain("run-1")
         await put(ledger, None, chain.genesis())
         for n in (1, 2, 3):
-            head = await ledger.claim("pool", TTL, run="run-1")
+            head = await ledger.claim(POOL, TTL, run="run-1")
             assert head is not None
             assert head.tries == n
             await ledger.renew(head, 0)
         head = await put(ledger, await head_of(ledger, "run-1"), chain.next(turn()))
         assert head.tries == 3
         for fact in (replied(), ended()):
-            claimed = await ledger.claim("pool", TTL, run="run-1")
+            claimed = await ledger.claim(POOL, TTL, run="run-1")
             assert claimed is not None
             assert claimed.tries > 0
             head = await put(ledger, claimed, chain.next(turn(), fact))
@@ -269,7 +269,7 @@ class WorkCases(Suite):
     async def test_appending_without_a_claim_is_legal(self, ledger: Ledger) -> None:
         chain, second = Chain("run-1"), await self.another()
         await put(ledger, None, chain.genesis())
-        head = await ledger.claim("pool", TTL, run="run-1")
+        head = await ledger.claim(POOL, TTL, run="run-1")
         assert (await put(second, head, chain.next())).seq == 1
 
     # -- lists ---------------------------------------------------------------------------------------------------------------

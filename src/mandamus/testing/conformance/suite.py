@@ -17,6 +17,7 @@ from mandamus.testing.conformance.chains import bodies, raws
 
 PAST, FUTURE = 1_000_000, 7_900_000_000_000_000
 TTL = 60_000
+POOL = "default"
 
 E = TypeVar("E", bound=MandamusError)
 T = TypeVar("T")
