@@ -206,3 +206,32 @@ def test_a_lease_is_a_number_of_milliseconds(said: str, monkeypatch: pytest.Monk
         lease.from_environment()
     monkeypatch.setenv("MANDAMUS_LEASE_MS", "2000")
     assert lease.from_environment() == 2000
+
+
+def test_a_resend_that_meets_its_own_first_attempt_is_no_foreign_owner() -> None:
+    """The answer was lost, the head still stood, the same bytes are sent again; meanwhile the first attempt came through."""
+
+    async def story() -> None:
+        late: list[Any] = []
+
+        class Slow(Around):
+            async def append(self, run: str, after: Any, records: Any, **more: Any) -> Any:
+                if late == [] and any(isinstance(r.decode(raw).fact, r.ActionStarted) for raw in records):
+                    late.append((run, after, records, more))
+                    raise Unavailable("no answer", outcome="unknown")
+                if len(late) == 1:
+                    run_, after_, records_, more_ = late[0]
+                    late.append("came through")
+                    await self._inner.append(run_, after_, records_, **more_)
+                return await self._inner.append(run, after, records, **more)
+
+        async def nothing(_: Any) -> None:
+            pass
+
+        stand = await stand_of(pay_tool())
+        s = await stand.carry(await stand.open(await worker(stand, "one", lambda inner: Slow(inner, nothing))))
+        assert late[1] == "came through"
+        assert s.run.end == "completed"
+        assert len(await stand.facts(s.run.id, r.ActionStarted)) == 1
+
+    asyncio.run(story())

@@ -36,6 +36,8 @@ _JOINED = frozenset(("input", "text", "reply", "output", "args", "ballot", "card
 POLL_S = 0.25
 PRELOAD_MIN = 8
 SETTLES_MAX = 50
+AT_ONCE = (0.0, 0.0, None)  # pauses between the tries of one append: None is the last
+OUTAGE_S = (0.1, 0.4, 1.0, 2.0, 3.0, 4.0, None)  # longer than a store takes to choose another leader
 
 
 class Past(Struct, frozen=True, gc=False):
@@ -209,24 +211,41 @@ class Session:
             self.head = await self.env.ledger.append(self.run.id, self.head, [], wake=Wake(at, self.run.cursor, word))
 
     async def _write(self, raws: list[bytes], payloads: list[Payload], also: Sequence[AccountWrite | AccountCheck], wake: Wake) -> Head:
-        """An unknown outcome is resolved before anything else: read the head, resend the same bytes, or believe after a later write."""
-        last = self.unsaved[-1].hash
-        for enough in (False, False, True):
+        """An unknown outcome is resolved before anything else: read the head, resend the same bytes, or believe after a later write.
+
+        A server may be choosing another leader: it is waited for, with growing pauses. A file that fails is not.
+        """
+        ledger, doubted = self.env.ledger, False
+        fault: Unavailable | Conflict
+        for pause in AT_ONCE if ledger.locks else OUTAGE_S:
             try:
-                return await self.env.ledger.append(
-                    self.run.id, self.head, raws, payloads=payloads, also=also, wake=wake, seals=self.unsaved
-                )
+                return await ledger.append(self.run.id, self.head, raws, payloads=payloads, also=also, wake=wake, seals=self.unsaved)
             except Unavailable as lost:
-                if lost.outcome == "none":
+                if lost.outcome == "none" and ledger.locks:
                     raise
-                now = await self.env.ledger.head(self.run.id)
-                if now is not None and now.hash == last:
-                    return now
-                if (now.hash if now else None) != (self.head.hash if self.head else None):
-                    raise Conflict("another process wrote this run", on="run", head=now, fix="mandamus show " + self.run.id) from lost
-                if enough:
-                    raise  # it says what is wrong with the ledger, and what helps
-        raise AssertionError("the third fault is raised")
+                doubted, fault = doubted or lost.outcome == "unknown", lost
+            except Conflict as refused:
+                if not doubted or refused.on != "run":
+                    raise
+                fault = refused  # a resend may meet its own first attempt, which came through after all
+            if doubted and (found := await self._came_through(fault)) is not None:
+                return found
+            if pause is None:
+                raise fault  # it says what is wrong with the ledger, and what helps
+            await asyncio.sleep(pause)
+        raise AssertionError("the last fault is raised")
+
+    async def _came_through(self, fault: Unavailable | Conflict) -> Head | None:
+        """The head, when it is what we sent. None: it still stands where it stood, or nobody can say. Raises Conflict when it is foreign."""
+        try:
+            now = await self.env.ledger.head(self.run.id)
+        except Unavailable:
+            return None
+        if now is not None and now.hash == self.unsaved[-1].hash:
+            return now
+        if (now.hash if now else None) != (self.head.hash if self.head else None):
+            raise Conflict("another process wrote this run", on="run", head=now, fix="mandamus show " + self.run.id) from fault
+        return None
 
     async def _roll_back(self) -> None:
         """Back to the last saved state, plus everything unsaved before the first judgement; that one is void."""
