@@ -2,18 +2,21 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 RUNTIME := $(VENV)/.runtime
+TIERS := $(VENV)/.tiers
 STAMP := $(VENV)/.tests
+TIER ?= dev
 UV := $(shell command -v uv 2>/dev/null)
 PIP := $(if $(UV),uv pip install --python $(PY),$(PY) -m pip install --disable-pip-version-check)
 PYTHON ?= python3
 RUN_TESTS := $(PY) -m pytest -q -p no:cacheprovider
 
-.PHONY: help lock demo test slow check lint law mutants bench bench-quick gates docs golden clean
+.PHONY: help lock demo test slow sim check lint law mutants bench bench-quick gates docs golden clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# The locks name exact versions and hashes; no address of any registry. What runs needs the first, what tests needs the second.
+# The locks name exact versions and hashes; no address of any registry. What runs needs the first, the demo on servers the second, what
+# tests needs the third.
 define install
 	$(if $(UV),uv venv -q --allow-existing --python "$$(command -v $(PYTHON))" $(VENV),test -x $(PY) || $(PYTHON) -m venv $(VENV))
 	$(PIP) -q --require-hashes -r $(1)
@@ -24,22 +27,32 @@ endef
 $(RUNTIME): requirements.lock pyproject.toml
 	$(call install,requirements.lock)
 
-$(STAMP): requirements-dev.lock pyproject.toml
-	$(call install,requirements-dev.lock)
+$(TIERS): requirements-tiers.lock pyproject.toml
+	$(call install,requirements-tiers.lock)
 	@touch $(RUNTIME)
 
-lock: ## compile both locks anew (needs uv)
+$(STAMP): requirements-dev.lock pyproject.toml
+	$(call install,requirements-dev.lock)
+	@touch $(RUNTIME) $(TIERS)
+
+lock: ## compile the locks anew (needs uv)
 	uv pip compile -q pyproject.toml --group build --generate-hashes --no-header --no-annotate --universal --python-version 3.11 -o requirements.lock
+	uv pip compile -q pyproject.toml --group tiers --generate-hashes --no-header --no-annotate --universal --python-version 3.11 -o requirements-tiers.lock
 	uv pip compile -q pyproject.toml --group dev --generate-hashes --no-header --no-annotate --universal --python-version 3.11 -o requirements-dev.lock
 
-demo: $(RUNTIME) ## the whole story in one command: asked, stopped, approved, killed, resumed, proved, caught
-	@$(PY) -m mandamus demo
+demo: $(if $(filter dev,$(TIER)),$(RUNTIME),$(TIERS)) ## the whole story in one command, on a file or with TIER=postgres, TIER=nats on real servers
+	@$(PY) -m mandamus demo --tier $(TIER)
 
 test: $(STAMP) ## everything that one machine can run (under 10 minutes); of the longest walks a sample
 	$(RUN_TESTS) -n 2 --dist loadfile tests
 
 slow: $(STAMP) ## the longest walks to their end: every byte of whole bundles, signals at hundreds of places (about 5 minutes)
 	$(RUN_TESTS) -n 2 -m slow tests/attack tests/crash
+
+sim: $(STAMP) ## deterministic simulation: every single fault, then seeded lives (SEEDS=50000 for a night); PAIRS=1 for every two faults
+	$(PY) tests/crash/simulate.py --singles
+	$(if $(PAIRS),$(PY) tests/crash/simulate.py --pairs)
+	$(PY) tests/crash/simulate.py --seeds $(or $(SEEDS),3000)
 
 check: $(STAMP) ## the pure tests: no services, no network (under a minute)
 	$(RUN_TESTS) -m "not service" tests/core tests/spec tests/golden

@@ -5,6 +5,7 @@ whole processes are measured too. Settings (environment):
 
     BENCH_DATA       where databases go (default: `.data` beside this file); a real disk, or W2 refuses to report
     BENCH_QUICK=1    smallest sizes
+    BENCH_RUNS       how many runs are driven at once in W3 (200; 20 when quick)
     BENCH_CAP=1      set by `interleave` for a system that may be cut off: say when the timed part began
 """
 
@@ -27,6 +28,7 @@ Work = Callable[[int, str], Sample]
 BENCH = pathlib.Path(__file__).resolve().parent
 DATA = pathlib.Path(os.environ.get("BENCH_DATA") or BENCH / ".data")
 QUICK = bool(os.environ.get("BENCH_QUICK"))
+RUNS = int(os.environ.get("BENCH_RUNS") or (20 if QUICK else 200))
 CAPPED = bool(os.environ.get("BENCH_CAP"))
 MEMORY_DISKS = ("tmpfs", "ramfs")
 
@@ -158,10 +160,10 @@ def size_of(folder: str) -> int:
     return sum(p.stat().st_size for p in pathlib.Path(folder).rglob("*") if p.is_file())
 
 
-def disk() -> str:
-    """The file system under the scratch folders, for example `ext4`; `unknown` where the system does not tell."""
+def disk(folder: pathlib.Path | None = None) -> str:
+    """The file system under a folder (default: the scratch folders'), for example `ext4`; `unknown` where the system does not tell."""
     DATA.mkdir(parents=True, exist_ok=True)
-    here, best, kind = str(DATA.resolve()) + "/", "", "unknown"
+    here, best, kind = str((folder or DATA).resolve()) + "/", "", "unknown"
     with contextlib.suppress(OSError):
         for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
             _, mount, found = line.split()[:3]

@@ -3,16 +3,17 @@
     python bench/gates.py
 
 Flushes, commits, bytes, calls, policy parses, imported modules; no times. Flushes need the shim and are left out, with a word, where it
-does not compile.
+does not compile; so is Postgres where no server can be started, unless CI=true: then that is a miss.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import common
 import interleave
@@ -20,14 +21,14 @@ import interleave
 LOADED = "import mandamus, sys, json; print(json.dumps(sorted(m for m in {names!r} if m in sys.modules)))"
 
 
-def measured(file: str, unit: str, turns: int) -> common.Sample:
+def measured(file: str, unit: str, turns: int, place: Mapping[str, str] | None = None) -> common.Sample:
     """One unit of ours in a process of its own, under the flush shim."""
     command = (sys.executable, str(common.BENCH / file), "_child", unit, "ours", "--turns", str(turns))
-    return said(command)
+    return said(command, place)
 
 
-def said(command: tuple[str, ...]) -> common.Sample:
-    code, out, errors, _ = interleave.run(command, interleave.environment(), 60)
+def said(command: tuple[str, ...], place: Mapping[str, str] | None = None) -> common.Sample:
+    code, out, errors, _ = interleave.run(command, interleave.environment(extra=place), 60)
     if code:
         sys.exit(f"{' '.join(command[1:])}: {errors.strip()[-500:]}")
     return json.loads(out.strip().splitlines()[-1])
@@ -51,6 +52,34 @@ def parses(turns: int) -> tuple[int, int]:
         return asyncio.run(run(folder))
 
 
+def on_postgres(turns: tuple[int, ...]) -> list[common.Sample]:
+    import servers
+
+    with servers.postgres() as server:
+        samples = []
+        for n in turns:
+            with servers.database(server) as place:
+                samples.append(measured("w02_durable.py", "w2pg", n, place))
+    return samples
+
+
+def postgres(gates: common.Sample) -> Iterator[tuple[str, float, float]]:
+    """Nothing where no server can be started."""
+    few, many = 20, 200
+    try:
+        durable, longer = on_postgres((few, many))
+    except common.NotMeasured as why:
+        print(f"Postgres is not measured: {why}")
+        if os.environ.get("CI") == "true":
+            yield "postgres.not_measured", 1, 0
+        return
+    each = (longer["commits"] * many - durable["commits"] * few) / (many - few)
+    yield "postgres.commits", each, gates["commits"]
+    yield "postgres.commits_ends", durable["commits"] * few - each * few, gates["commits_ends"]
+    yield "postgres.wal_x", max(durable["wal_x"], longer["wal_x"]), gates["wal_x"]
+    yield "postgres.wal_growth", longer["wal"] / durable["wal"], gates["wal_growth"]
+
+
 def found(gates: common.Sample) -> Iterator[tuple[str, float, float]]:
     """(gate, what was counted, its limit)."""
     step, short, long = (measured("w01_step.py", "w1", n)["calls"] for n in (100, 30, 300))
@@ -62,6 +91,7 @@ def found(gates: common.Sample) -> Iterator[tuple[str, float, float]]:
     yield "durable.written_kb", durable["written"] / 1000, gates["durable"]["written_kb"]
     yield "durable.stored_kb", durable["stored"] / 1000, gates["durable"]["stored_kb"]
     yield "durable.written_growth", longer["written"] / durable["written"], gates["durable"]["written_growth"]
+    yield from postgres(gates["postgres"])
     parsed, commits = parses(100)
     yield "durable.commits", commits / 100, gates["durable"]["commits"]
     yield "policy.parses", parsed, gates["policy"]["parses"]

@@ -15,6 +15,7 @@ Tables = Mapping[tuple[str, str], Sequence[Row]]
 MEMORY_10, MEMORY_1000 = "10 turns, memory", "1000 turns, memory"
 DISK_100, DISK_1000, DISK_SLOW = "100 turns, SQLite", "1000 turns, SQLite", "100 turns, SQLite, each flush +1 ms"
 OURS, REACT, DELTA = "mandamus", "langgraph react sync", "langgraph lean+delta sync"
+MANY = "200 runs of 10 turns at once, "
 BANKS = ("mandamus, reconcilable tool", "mandamus, keyed tool", "mandamus, irreversible tool")
 Spread = Mapping[str, float]
 
@@ -126,6 +127,51 @@ def durable(t: Tables) -> list[Line]:
     return out
 
 
+def on_postgres(t: Tables) -> list[Line]:
+    """G5: wall against peers on the same server, and what the server itself counted."""
+    out = []
+    for system, who, limit in (("langgraph react sync", "LangGraph PostgresSaver", 5), ("dbos workflow", "DBOS", 4)):
+        peer = find(t, "W2pg", "20 turns", system)
+        wanted = f"W2 on Postgres, 20 turns: ≥ {limit}x faster than {who}"
+        out.append(at_least("G5", wanted, times(peer, "x_ours", "wall"), limit, "x", row=peer))
+    short_run, long_run = (find(t, "W2pg", label, OURS) for label in ("20 turns", "200 turns"))
+    for turns, ours in ((20, short_run), (200, long_run)):
+        out.append(at_most("G5", f"W2 on Postgres, {turns} turns: ≤ 2.1 writing commits a turn", figure(ours, "commits"), 2.1))
+        out.append(at_most("G5", f"W2 on Postgres, {turns} turns: log ≤ 2x records + payloads", figure(ours, "wal_x"), 2, "x"))
+    growth = grown(figure(long_run, "wal"), figure(short_run, "wal"))
+    return [*out, at_most("G5", "W2 on Postgres, 20 → 200 turns: log a turn flat (≤ 1.1x)", growth, 1.1, "x")]
+
+
+def many(t: Tables) -> list[Line]:
+    """G6: 200 runs at once, and one more run when many are stored."""
+    out = []
+    for store, saver in (("SQLite", "AsyncSqliteSaver"), ("Postgres", "AsyncPostgresSaver")):
+        for system, who in (("langgraph react async", f"LangGraph {saver}"), ("dbos workflow", "DBOS")):
+            peer = find(t, "W3", MANY + store, system)
+            wanted = f"W3, 200 runs at once on {store}: ≥ 10x the turns of {who}"
+            out.append(at_least("G6", wanted, times(peer, "x_ours", "wall"), 10, "x", row=peer))
+    ours = find(t, "W3", MANY + "SQLite", OURS)
+    out.append(at_most("G6", "W3, 200 runs at once on SQLite: ≤ 0.1 flushes a turn", figure(ours, "flushes"), 0.1))
+    for store, most in (("SQLite", 100_000), ("Postgres", 100_000), ("JetStream", 10_000)):
+        row = find(t, "W3-stored", store, f"{most:,} runs stored")
+        wanted = f"the next run on {store}, {most:,} runs stored against 100: flat (≤ 1.3x)"
+        out.append(at_most("G6", wanted, times(row, "x_small", "wall"), 1.3, "x"))
+    return out
+
+
+def cluster(t: Tables) -> list[Line]:
+    """G15: against the raw engine in the same rounds."""
+    out = []
+    for label, limit in (("1 writer", 0.7), ("64 writers", 0.5)):
+        ours = find(t, "W12", f"append, {label}, JetStream", OURS)
+        wanted = f"W12, governed append on JetStream R3, {label}: ≥ {limit}x raw"
+        out.append(at_least("G15", wanted, inverse(times(ours, "x_limit", "wall")), limit, "x"))
+    task = find(t, "W12", "task end to end, one in flight, JetStream", OURS)
+    out.append(at_most("G15", "W12, a task end to end on JetStream R3, p50: ≤ 2x raw", times(task, "x_limit", "p50"), 2, "x"))
+    peer = find(t, "W12", "200 tasks in one process, Postgres", "dbos queue")
+    return [*out, at_least("G15", "W12, tasks a second on Postgres: ≥ DBOS", times(peer, "x_ours", "wall"), 1, "x", row=peer)]
+
+
 def resume(t: Tables) -> list[Line]:
     out = []
     for which in ("first", "next"):
@@ -204,7 +250,8 @@ def peers_beside(t: Tables) -> list[Line]:
 
 
 def lines(tables: Tables) -> list[Line]:
-    return [*step(tables), *durable(tables), *resume(tables), *loaded(tables), *replay(tables), *crashes(tables)]
+    parts = (step, durable, on_postgres, many, resume, loaded, replay, cluster, crashes)
+    return [line for part in parts for line in part(tables)]
 
 
 def word(made: Line) -> str:

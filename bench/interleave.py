@@ -23,7 +23,8 @@ import sys
 import threading
 import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from common import BENCH, Sample, scratch
@@ -37,12 +38,22 @@ QUIET = {
     "LANGSMITH_TRACING": "false",
     "LANGCHAIN_TRACING_V2": "false",
 }
+Place = Callable[[], AbstractContextManager[Mapping[str, str]]]
 TEXT = ("system", "unit", "variant", "guarantee", "note", "turns", "cut")
+
+
+@contextlib.contextmanager
+def nowhere() -> Iterator[Mapping[str, str]]:
+    """What a system needs that needs no server."""
+    yield {}
 
 
 @dataclasses.dataclass(frozen=True)
 class System:
-    """One column of a round. `{folder}` in a command is a fresh scratch folder, one for `prepare` (not timed) and `command` (timed)."""
+    """One column of a round. `{folder}` in a command is a fresh scratch folder, one for `prepare` (not timed) and `command` (timed).
+
+    `place` is entered for each measurement and answers what the child finds in its environment: a database of its own, a server's address.
+    """
 
     name: str
     role: str
@@ -51,25 +62,26 @@ class System:
     prepare: tuple[str, ...] = ()
     version: str = ""
     turns: int = 1
+    place: Place = nowhere
 
 
-def own(file: str, unit: str, variant: str, turns: int = 10, prepare: str = "") -> System:
+def own(file: str, unit: str, variant: str, turns: int = 10, prepare: str = "", place: Place = nowhere, version: str = "") -> System:
     """Ours, the yardstick or a limit: a variant of the unit's own file, in the python that runs the bench."""
     roles = {"ours": "ours", "yardstick": "yardstick"}
     word, _, rest = variant.partition(", ")
-    base = (sys.executable, str(pathlib.Path(file).resolve()), "_child")
+    base = (sys.executable, str(BENCH / pathlib.Path(file).name), "_child")
     tail = (variant, "--turns", str(turns), "--folder", "{folder}")
     name = "mandamus" + (f", {rest}" if rest else "") if word == "ours" else variant
-    return System(name, roles.get(word, "limit"), (*base, unit, *tail), (*base, prepare, *tail) if prepare else (), turns=turns)
+    before = (*base, prepare, *tail) if prepare else ()
+    return System(name, roles.get(word, "limit"), (*base, unit, *tail), before, version, turns, place)
 
 
-def peer(venv: str, unit: str, variant: str, turns: int = 10, prepare: str = "", script: str = "") -> System:
+def peer(venv: str, unit: str, variant: str, turns: int = 10, prepare: str = "", script: str = "", place: Place = nowhere) -> System:
     """A peer: `peers/peer_<script or venv>.py` in its own venv."""
     base = (str(python_of(venv)), str(BENCH / "peers" / f"peer_{script or venv}.py"))
     tail = (variant, "--turns", str(turns), "--folder", "{folder}")
-    return System(
-        f"{title(venv)} {variant}", "peer", (*base, unit, *tail), (*base, prepare, *tail) if prepare else (), versions(venv), turns
-    )
+    before = (*base, prepare, *tail) if prepare else ()
+    return System(f"{title(venv)} {variant}", "peer", (*base, unit, *tail), before, versions(venv), turns, place)
 
 
 def title(venv: str) -> str:
@@ -152,10 +164,10 @@ def once(system: System, env: Mapping[str, str], cap: float = 120, store: str = 
     """One measurement in a process of its own, in a fresh copy of `store` if there is one. `note` instead of figures when there is none."""
     if not pathlib.Path(system.command[0]).exists():
         return {"note": "not measured: not installed"}
-    with scratch("round") as folder:
+    with scratch("round") as folder, system.place() as place:
         if store:
             shutil.copytree(store, folder, dirs_exist_ok=True)
-        code, out, errors, cost = run(filled(system.command, folder), {**env, "BENCH_CAP": "1"}, cap)
+        code, out, errors, cost = run(filled(system.command, folder), {**env, **place, "BENCH_CAP": "1"}, cap)
         ended = time.perf_counter()
     lines = [json.loads(line) for line in out.splitlines() if line.startswith("{") and line.endswith("}")]
     figures = [line for line in lines if "began" not in line]

@@ -88,6 +88,13 @@ def uri(folder: str) -> str:
     return "sqlite:///" + str(pathlib.Path(folder).resolve() / "x.db")
 
 
+async def opened(folder: str, where: str = "") -> Any:
+    """The ledger of `folder`, or that of a server; its keys lie in `folder` all the same, for every process of one measurement."""
+    if not where:
+        return await wiring.open_env(uri(folder))
+    return await wiring.open_env(where, home=wiring.Home(pathlib.Path(folder, wiring.HOME.name)))
+
+
 async def drained(env: Any) -> None:
     """The write-ahead log into the file, so that what a unit measures begins with an empty one."""
     env.ledger._writer.wal_checkpoint(mode=3)

@@ -27,6 +27,36 @@ COLUMNS: dict[str, tuple[tuple[str, str, float], ...]] = {  # unit: (figure, tit
         ("written", "written KB/turn", 1e3),
         ("stored", "stored KB/turn", 1e3),
     ),
+    "W2pg": (
+        ("wall", "wall µs/turn", 1),
+        ("cpu", "CPU µs/turn", 1),
+        ("commits", "writing commits/turn", 1),
+        ("wal", "log KB/turn", 1e3),
+        ("bytes", "content KB/turn", 1e3),
+        ("wal_x", "log / content", 1),
+    ),
+    "W3": (
+        ("wall", "wall µs/turn", 1),
+        ("turns_per_s", "turns/s", 1),
+        ("cpu", "CPU µs/turn", 1),
+        ("flushes", "flushes/turn", 1),
+        ("commits", "writing commits/turn", 1),
+        ("written", "written KB/turn", 1e3),
+        ("wal", "log KB/turn", 1e3),
+    ),
+    "W3-stored": (("wall", "the next run ms", 1e3), ("open", "open ms", 1e3), ("claim", "claim ms", 1e3), ("carry", "carry ms", 1e3)),
+    "W12": (
+        ("per_s", "each second", 1),
+        ("tasks_per_s", "tasks/s", 1),
+        ("wall", "wall µs", 1),
+        ("cpu", "CPU µs", 1),
+        ("p50", "p50 µs", 1),
+        ("p99", "p99 µs", 1),
+        ("commits", "writing commits", 1),
+        ("busy", "busy, all cores", 1),
+        ("workers_share", "of it workers", 1),
+        ("least", "least carried by one", 1),
+    ),
     "W4": (("wall", "resume ms", 1e3), ("cpu", "resume CPU ms", 1e3), ("flushes", "flushes", 1), ("process_ms", "whole process ms", 1)),
     "W5": (
         ("process_cpu_ms", "CPU ms", 1),
@@ -53,10 +83,16 @@ TITLES = {
     "limits": "Physical limits",
     "W1": "W1 Agent step in memory",
     "W2": "W2 Durable run",
+    "W2pg": "W2 Durable run on Postgres",
+    "W3": "W3 Many runs",
+    "W3-stored": "W3 The next run",
     "W4": "W4 Resume after approval in another process",
     "W5": "W5 Import",
     "W7": "W7 Replay",
+    "W12": "W12 Servers and workers",
 }
+BOTH = ("W12",)
+"""Units whose every ratio to the limit is shown, not only the first."""
 
 
 def number(x: float) -> str:
@@ -90,9 +126,9 @@ def figures(unit: str, rows: list[Row]) -> list[str]:
         return row.get("figures", {}).get(key, row.get(key))
 
     shown = [c for c in COLUMNS[unit] if any(value(r, c[0]) is not None for r in rows)]
-    bases = [b for b in ("x_limit", "x_yardstick", "x_ours") if any(b in r for r in rows)]
+    bases = [b for b in ("x_small", "x_limit", "x_yardstick", "x_ours") if any(b in r for r in rows)]
     keys = {b: list(next(r[b] for r in rows if b in r)) for b in bases}
-    ratios = [(b, k) for b in bases for k in (keys[b][:1] if b == "x_limit" else keys[b])]
+    ratios = [(b, k) for b in bases for k in (keys[b][:1] if b == "x_limit" and unit not in BOTH else keys[b])]
     titles = {key: title.split(" µs")[0].split(" ms")[0] for key, title, _ in COLUMNS[unit]}
     promised = any(r.get("guarantee") for r in rows)
     head = ["", *(title for _, title, _ in shown), *(f"× {b[2:]}, {titles.get(k, k)}" for b, k in ratios), "n"]

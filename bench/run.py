@@ -21,6 +21,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import common
@@ -36,6 +37,7 @@ class Step(NamedTuple):
     seconds: int
     options: tuple[str, ...] = ()
     peers: bool = True
+    quick: bool = True  # part of a quick run that names no units
 
 
 STEPS = (
@@ -44,11 +46,22 @@ STEPS = (
     Step("w2-100", "w02_durable.py", 200, ("--turns", "100")),
     Step("w2-slow", "w02_durable.py", 300, ("--turns", "100", "--flush-us", "1000")),
     Step("w2-1000", "w02_durable.py", 1000, ("--turns", "1000")),
+    Step("w2pg-20", "w02_durable.py", 90, ("--store", "postgres", "--turns", "20")),
+    Step("w2pg-200", "w02_durable.py", 120, ("--store", "postgres", "--turns", "200", "--rounds", "3"), quick=False),
+    Step("w3-sqlite", "w03_many.py", 150),
+    Step("w3-postgres", "w03_many.py", 120, ("--store", "postgres")),
+    Step("w3-stored-sqlite", "w03_stored.py", 60, peers=False),
+    Step("w3-stored-postgres", "w03_stored.py", 180, ("--store", "postgres"), peers=False, quick=False),
+    Step("w3-stored-nats", "w03_stored.py", 60, ("--store", "nats", "--turns", "10000"), peers=False, quick=False),
     Step("w4-10", "w04_resume.py", 200, ("--turns", "10")),
     Step("w4-1000", "w04_resume.py", 60, ("--turns", "1000")),
     Step("w5", "w05_import.py", 90),
     Step("w7-10000", "w07_replay.py", 240, ("--turns", "1250")),
     Step("w7-100000", "w07_replay.py", 240, ("--turns", "12500")),
+    Step("w12-nats", "w12_cluster.py", 150, ("--store", "nats"), peers=False),
+    Step("w12-postgres", "w12_cluster.py", 90, ("--store", "postgres", "--rounds", "3"), peers=False, quick=False),
+    Step("w12-workers-postgres", "w12_workers.py", 90, ("--store", "postgres")),
+    Step("w12-workers-nats", "w12_workers.py", 90, ("--store", "nats"), peers=False, quick=False),
     Step("crash", "crash.py", 150),
     Step("kills", "kills.py", 600),
 )
@@ -57,19 +70,25 @@ TIMES = BUILD / "times.json"
 
 
 def command(step: Step, a: argparse.Namespace) -> list[str]:
-    options = [] if a.quick and step.options[:1] == ("--turns",) else list(step.options)
+    options = without(step.options, "--turns", "--rounds") if a.quick else list(step.options)
     options += ["--rounds", str(a.rounds)] if a.rounds and step.name.startswith("w") else []
     options += ["--no-peers"] if step.peers and not a.peers else []
     return [sys.executable, str(common.BENCH / step.file), *options]
 
 
-def chosen(asked: str) -> list[Step]:
+def without(options: Sequence[str], *names: str) -> list[str]:
+    """A quick run has sizes of its own."""
+    pairs = [options[i : i + 2] for i in range(0, len(options), 2)]
+    return [part for pair in pairs if pair[0] not in names for part in pair]
+
+
+def chosen(asked: str, quick: bool = False) -> list[Step]:
     """The steps that `--units` names, by unit or by step. Exits on a name that is none."""
     names = asked.split(",") if asked else []
     known = {s.name for s in STEPS} | {unit(s) for s in STEPS}
     if unknown := sorted(set(names) - known):
         sys.exit(f"no unit {', '.join(unknown)}; there are {', '.join(sorted(known))}")
-    return [s for s in STEPS if not names or s.name in names or unit(s) in names]
+    return [s for s in STEPS if s.name in names or unit(s) in names or (not names and (s.quick or not quick))]
 
 
 def unit(step: Step) -> str:
@@ -139,7 +158,7 @@ def main() -> None:
     p.add_argument("--again", action="store_true", help="also what is done")
     p.add_argument("--plan", action="store_true", help="run nothing")
     a = p.parse_args()
-    where, steps = folder(a.quick), chosen(a.units)
+    where, steps = folder(a.quick), chosen(a.units, a.quick)
     where.mkdir(parents=True, exist_ok=True)
     todo = [s for s in steps if a.again or not done(where / f"{s.name}.json", command(s, a))]
     if a.plan:

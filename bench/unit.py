@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import common
@@ -26,12 +26,22 @@ class Options(NamedTuple):
     quick: bool
     flush_us: tuple[int, ...]
     cap: float
+    store: str = "sqlite"
 
 
 Measure = Callable[[Options], "list[Row]"]
 
 
-def main(doc: str, measure: Measure, units: Mapping[str, Mapping[str, common.Work]], *, turns: str, quick: str, rounds: int = 5) -> None:
+def main(
+    doc: str | None,
+    measure: Measure,
+    units: Mapping[str, Mapping[str, common.Work]],
+    *,
+    turns: str,
+    quick: str,
+    rounds: int = 5,
+    stores: Sequence[str] = ("sqlite",),
+) -> None:
     """Runs the unit, or one child of it. `turns` and `quick` are the sizes for a full and a quick run."""
     if sys.argv[1:2] == ["_child"]:
         return common.serve("mandamus bench", units, argv=sys.argv[2:])
@@ -44,12 +54,12 @@ def main(doc: str, measure: Measure, units: Mapping[str, Mapping[str, common.Wor
     p.add_argument("--no-peers", dest="peers", action="store_false", help="ours, the yardstick and the limits only")
     p.add_argument("--flush-us", default="0", help="each flush takes this much longer, for example 0,1000 (W2)")
     p.add_argument("--cap", type=float, default=120, help="seconds; a process that takes longer gives a lower bound")
-    p.add_argument("--store", choices=["sqlite"], default="sqlite", help="W2: the database")
+    p.add_argument("--store", choices=stores, default=stores[0], help="the database, or what it runs on")
     p.add_argument("--json", type=pathlib.Path, help="also write machine and rows here")
     a = p.parse_args()
     sizes = tuple(int(x) for x in (a.turns or (quick if a.quick else turns)).split(","))
     shimmed = tuple(int(x) for x in a.flush_us.split(","))
-    options = Options(sizes, a.rounds or (2 if a.quick else rounds), a.peers, a.quick, shimmed, a.cap)
+    options = Options(sizes, a.rounds or (2 if a.quick else rounds), a.peers, a.quick, shimmed, a.cap, a.store)
     machine = common.machine()
     common.emit(machine=machine)
     try:

@@ -1,6 +1,7 @@
-"""W2: a durable run on SQLite. One tool call per turn: µs, flushes, bytes written and bytes stored per turn.
+"""W2: a durable run on SQLite or Postgres. One tool call per turn: µs, flushes, bytes written and bytes stored per turn.
 
     python bench/w02_durable.py --store sqlite --turns 100 --flush-us 0,1000 --json out.json
+    python bench/w02_durable.py --store postgres --turns 20,200 --json out.json          (w02_postgres.py: commits and log per turn)
 
 `stored` is what the database's files grew by, after it was closed. Refuses a memory disk. Some peers' cost per turn grows with the run: at
 1000 turns one of their processes may be stopped by `--cap`, and its row is a lower bound. The slower flush is measured up to 100 turns.
@@ -14,6 +15,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 import proto
+import w02_postgres
 from common import Meter, Sample, require_disk, size_of
 from unit import Options, main
 
@@ -168,6 +170,8 @@ def measure(o: Options) -> list[Row]:
     from interleave import compare, own, peer
 
     require_disk()
+    if o.store == "postgres":
+        return w02_postgres.measure(o)
     rows = []
     for turns in o.turns:
         for flush_us in o.flush_us:
@@ -191,7 +195,8 @@ UNITS = {
         "raw flushes": raw_flushes,
     },
     "w2_prepare": {OUR_ROWS: our_rows_prepare},
+    "w2pg": w02_postgres.UNITS,
 }
 
 if __name__ == "__main__":
-    main(__doc__, measure, UNITS, turns="100,1000", quick="10")
+    main(__doc__, measure, UNITS, turns="100,1000", quick="10", stores=("sqlite", "postgres"))

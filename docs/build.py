@@ -2,7 +2,7 @@
 
 Three things are checked: the generated reference is in step with the code, every link leads somewhere, and every code block runs.
 Python blocks of one page run one after the other in one fresh process and an empty folder; lines `$ mandamus …` of console blocks
-run as commands there, and `# exit N` at their end says which exit code they promise.
+run as commands there, `NAME=value` before them is set for that one, and `# exit N` at their end says which exit code they promise.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```", re.M | re.S)
+COMMAND = re.compile(r"^\$ ((?:[A-Z_]+=\S+ )*)(mandamus.*)$", re.M)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.M)
 
@@ -169,15 +170,13 @@ def broken_blocks() -> Iterator[str]:
     for page in pages():
         blocks = [(lang, flags, body) for lang, flags, body in BLOCK.findall(page.read_text()) if "skip" not in flags]
         python = "\n".join(textwrap.dedent(body) for lang, _, body in blocks if lang == "python")
-        commands = [
-            line[2:] for lang, _, body in blocks if lang == "console" for line in body.splitlines() if line.startswith("$ mandamus")
-        ]
+        commands = [found for lang, _, body in blocks if lang == "console" for found in COMMAND.findall(body)]
         with tempfile.TemporaryDirectory() as folder:
             if python:
                 yield from _failed(page, [sys.executable, "-W", "error::DeprecationWarning", "-c", python], folder, 0)
-            for command in commands:
+            for surroundings, command in commands:
                 line, _, promised = command.partition("# exit")
-                yield from _failed(page, f"{sys.executable} -m {line.strip()}", folder, int(promised or 0))
+                yield from _failed(page, f"{surroundings}{sys.executable} -m {line.strip()}", folder, int(promised or 0))
 
 
 def _failed(page: Path, command: str | list[str], folder: str, expected: int) -> Iterator[str]:

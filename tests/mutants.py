@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMED, CERTIFY, SIM = "tests/crash/test_named.py", "tests/crash/test_certify.py", "tests/crash/test_sim.py"
-BUDGETS = "tests/attack/test_budgets.py"
+BUDGETS, LEASES, WORKERS = "tests/attack/test_budgets.py", "tests/crash/test_leases.py", "tests/crash/test_workers.py"
 PATIENCE_S = 120
 
 
@@ -40,6 +40,7 @@ def m(name: str, file: str, old: str, new: str, tests: str, kills: str = "", pat
 JUDGE, RULES, FOLD, DRIVE, SESSION = "runtime/judge.py", "core/rules.py", "core/fold.py", "runtime/drive.py", "runtime/session.py"
 RULINGS, MAILED = "core/rulings.py", "core/mailed.py"
 EXECUTE, RECOVER, MEMORY, MAIL = "runtime/execute.py", "runtime/recover.py", "drivers/ledger_memory.py", "runtime/mail.py"
+LEASE = "runtime/lease.py"
 
 MUTANTS = (
     m(
@@ -82,7 +83,22 @@ MUTANTS = (
         NAMED,
         "meanwhile_denies",
     ),
-    m('"absent" on lease expiry alone', EXECUTE, "(s.live is not None and not", "(True and not", NAMED, "absent_counts_for_nothing"),
+    m(
+        '"absent" of a run that is not held',
+        EXECUTE,
+        "(s.live is not None and (s.env",
+        "(True and (s.env",
+        NAMED,
+        "absent_counts_for_nothing",
+    ),
+    m(
+        '"absent" on lease expiry alone',
+        EXECUTE,
+        "s.live is not None and (s.env.ledger.locks or ours) and",
+        "s.live is not None and",
+        SIM,
+        "stall_between_the_lease",
+    ),
     m(
         '"absent" while a thread can still land',
         EXECUTE,
@@ -178,12 +194,71 @@ MUTANTS = (
         "behind_the_cursor",
     ),
     m(
-        "a second resume kills a live owner",
+        "RunOwned before the lease: a second resume kills a live owner",
         RECOVER,
-        '    held = await env.ledger.claim("default", env.lease_ms, run=run)\n    if held is None:\n        raise Misuse',
-        "    held = await env.ledger.head(run)\n    if held is None:\n        raise Misuse",
+        'held = held or await env.ledger.claim("default", env.lease_ms, run=run)',
+        "held = held or await env.ledger.head(run)",
         NAMED,
         "second_resume",
+    ),
+    m(
+        "what was written between claim and reading is not seen",
+        RECOVER,
+        "if s.run.head != held.hash:",
+        "if False:",
+        NAMED,
+        "between_claim_and_reading",
+    ),
+    m(
+        "a run that could not be looked at is kept",
+        "runtime/carry.py",
+        "        async with _ours(env, held):\n            opened = await genesis(env, held.run)\n",
+        "        opened = await genesis(env, held.run)\n",
+        NAMED,
+        "whose_beginning_cannot_be_read",
+    ),
+    m("the lease is not renewed", LEASE, "await asyncio.sleep(pause)", "await asyncio.sleep(pause * 10**6)", SIM, "living_owner"),
+    m(
+        "a renewal that is refused stops nobody",
+        LEASE,
+        "            driving.cancel()\n            return\n",
+        "            return\n",
+        LEASES,
+        "who_lost_the_lease",
+    ),
+    m("a lease never runs out", MEMORY, "(self.locks or head.lease_until > now)", "True", SIM, "zombie"),
+    m(
+        "any head after an unknown outcome is our own write",
+        SESSION,
+        "if now is not None and now.hash == self.unsaved[-1].hash:",
+        "if now is not None:",
+        SIM,
+        "neither_lost_nor_believed",
+    ),
+    m(
+        "head visible = success",
+        "drivers/ledger_postgres/ledger.py",
+        "if run not in self._doubted:",
+        "if True:",
+        "tests/ports/test_postgres_faults.py",
+        "terminated_commit or postmaster_dies",
+    ),
+    m(
+        "a wake-up is lost at an append",
+        "core/admit.py",
+        "    if mail <= cursor:\n        return at\n",
+        "    return at\n",
+        "tests/ports/test_ledger_conformance.py",
+        "memory",
+    ),
+    m("poison is never parked", "runtime/carry.py", "if held.tries > TRIES_MAX:", "if False:", WORKERS, "is_parked"),
+    m(
+        "an outage of the ledger is a fault of the model",
+        "runtime/ask.py",
+        "except (ProofError, Unavailable) as fault:",
+        "except ZeroDivisionError as fault:",
+        NAMED,
+        "while_a_reply_is_read",
     ),
     m(
         "due before the mailbox",
@@ -296,8 +371,8 @@ MUTANTS = (
     m(
         "a parent that waits for its child says that it runs",
         DRIVE,
-        "        if s.parked:\n            await s.say_waiting()",
-        "        if not s.parked:\n            await s.say_waiting()",
+        "            if s.parked:\n                await s.say_waiting()",
+        "            if not s.parked:\n                await s.say_waiting()",
         BUDGETS,
         "claimed_in_vain",
     ),

@@ -35,6 +35,16 @@ def near(word: Any, known: Sequence[str]) -> str:
     return did_you_mean(str(word)[:60], known)
 
 
+_pool_name = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch  # a key and a subject in every store
+
+
+def pool(name: Any) -> str:
+    if not isinstance(name, str) or not _pool_name(name):
+        said = repr(name)[:40]
+        raise Misuse("the name of a pool", code="MDM-0580", expected="1 to 64 of A-Z a-z 0-9 _ -", found=said, fix="--pool default")
+    return name
+
+
 def word(field: str, value: Any, known: Sequence[str]) -> Any:
     """One of `known`, with - read as _."""
     spelled = value.replace("-", "_") if isinstance(value, str) else value

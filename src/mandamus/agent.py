@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mandamus.core.records import RunOpened
     from mandamus.manifest import Loaded
     from mandamus.proof.mail import Vote
+    from mandamus.runtime.carry import Served
     from mandamus.runtime.env import Bound, Env, Guard
     from mandamus.runtime.replay import ReplayReport
     from mandamus.runtime.session import Session
@@ -247,6 +248,25 @@ class Agent(Generic[T]):
             )
             return await self._drive(session, drive.drive, env is ledger, recalls=bool(thread))
 
+    async def open(
+        self, prompt: str, *, pool: str = "default", prio: int = 0, thread: str | None = None, user: Any = None, ledger: Any = None,
+        tenant: str = "default", deadline: str | None = None, run_id: str | None = None,
+    ) -> str:  # fmt: skip
+        """Open a run and leave it to a worker of `pool`: its id. Of the runs that wait there, the one with the highest `prio` goes first.
+
+        The other arguments and what is raised are those of `run`.
+        """
+        from mandamus.runtime import recover
+
+        who = _legal.user(user)
+        _legal.texts(prompt=prompt, run_id=run_id or "", thread=thread or "")
+        _legal.pool(pool)
+        async with _call.Calling(ledger, tenant) as env:
+            bound = _call.until(await self._start(env), deadline)
+            continued = await _call.continued(env, thread)
+            s = await recover.open_run(env, bound, prompt, run_id=run_id or "", user=who, pool=pool, prio=prio, hold=False, **continued)
+            return s.run.id
+
     def run_sync(self, prompt: str, **options: Any) -> RunResult[T]:
         """`run`, for code without an event loop."""
         import asyncio  # a definition needs no event loop, and it is a third of the import
@@ -352,6 +372,18 @@ class Agent(Generic[T]):
         if not callable(fn):
             raise Misuse("subscribe takes a function of one record", code="MDM-0229", found=type(fn).__name__)
         self.subscribers.append((fn, _call.types_of(types) or None))
+
+    def served(self) -> dict[str, Served]:
+        """How a worker carries runs of this agent, and of those that it may hand a task to: by the digest in their genesis."""
+        from mandamus.runtime.carry import Served
+
+        below = {digest: one for child in self.children.values() for digest, one in child.served().items()}
+        return {**below, self.spec.digest(): Served(self._start, self._carry)}
+
+    async def _carry(self, session: Session) -> RunResult[T]:
+        from mandamus.runtime import drive
+
+        return await self._drive(session, drive.drive, True)
 
     async def _start(self, env: Env, resumes: str = "", checkpoint: str = "", opened: RunOpened | None = None) -> Bound:
         from mandamus import _drift, wiring

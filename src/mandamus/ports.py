@@ -22,6 +22,7 @@ class Head(Struct, frozen=True):
     `epoch`: how often it was taken over; `wake_at`: when somebody must look again (None: only mail wakes it); `tries`: claims since
     it last got further; `state`: what the last `Wake` said, and at first "open"; `pool` and `prio`: whose workers take it, and before
     which others (the higher first). What a row says of placement is a hint: nothing of it stands in the chain.
+    A state that begins with "moved-", or is "arriving", is no hint: the run is driven on another ledger (runtime/away.py).
     """
 
     run: str
@@ -41,6 +42,7 @@ class Head(Struct, frozen=True):
 class Wake(Struct, frozen=True):
     """When the run wants to be claimed next (None: only mail wakes it), the mail cursor of the fold that says so, its state in a word.
 
+    Every message that comes later lies behind that cursor, also on a ledger to which the run was copied.
     `pool` "" and `prio` None leave the placement as it is (at the opening of a run: "default" and 0).
     """
 
@@ -178,7 +180,8 @@ class Ledger(Protocol):
         ...
 
     async def renew(self, head: Head, ttl_ms: int) -> Head:
-        """`ttl_ms` 0 = give back. Raises Conflict when the lease is another's."""
+        """`ttl_ms` 0 = give back, and the row keeps the smaller `tries` of its own and the head's: who brought the run to a wait, or gave
+        it back untouched, says so that its claim came to something. Raises Conflict when the lease is another's."""
         ...
 
     async def hint(self, pool: str, timeout_ms: int) -> None:
@@ -255,3 +258,32 @@ class Time(Protocol):
     def entropy(self, n: int) -> bytes: ...
 
     async def sleep_until(self, instant: int) -> None: ...
+
+
+class Sighting(Struct, frozen=True):
+    """Where a chain stood once: `seq` and `hash` of its last record. `chain`: a run, `log`, or `account/ID` with its version and hash."""
+
+    chain: str
+    seq: int
+    hash: str
+
+
+class Heads(Protocol):
+    """A second store, independent of the ledger, that is told where chains stand. It keeps every sighting and changes none.
+
+    `origin` is the ledger's own name, so that one store may witness many. Everything raises Unavailable when the store does not answer.
+    """
+
+    async def tell(self, origin: str, sightings: Sequence[Sighting]) -> None:
+        """Durable when it returns; telling it again changes nothing."""
+        ...
+
+    async def seen(self, origin: str, chain: str) -> Sighting | None:
+        """The furthest one; of several at one place the first that was told. None: it never heard of the chain."""
+        ...
+
+    def all(self, origin: str) -> AsyncIterator[Sighting]:
+        """The furthest one of each chain, in the order of their names."""
+        ...
+
+    async def close(self) -> None: ...

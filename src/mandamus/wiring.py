@@ -22,8 +22,9 @@ from mandamus.core.facts import RuleBook
 from mandamus.core.messages import Settings
 from mandamus.core.records import NamedKey
 from mandamus.errors import Misuse
-from mandamus.ports import Head, Ledger, Model, PolicyEngine, Signer
+from mandamus.ports import Head, Heads, Ledger, Model, PolicyEngine, Signer
 from mandamus.proof.trust import Trust
+from mandamus.runtime import heads as witness
 from mandamus.runtime import lease, threads
 from mandamus.runtime.env import Bound, Env, SystemTime
 from mandamus.runtime.log import LogBook
@@ -61,6 +62,11 @@ MODELS: dict[str, str] = {
     "anthropic+http": "mandamus.drivers.model_anthropic:from_uri",
     "anthropic+https": "mandamus.drivers.model_anthropic:from_uri",
     "scripted": "mandamus.drivers.model_scripted:from_uri",
+}
+HEADS: dict[str, str] = {
+    "file": "mandamus.drivers.heads_file:FileHeads.open",
+    "postgres": "mandamus.drivers.heads_postgres:PostgresHeads.open",
+    "postgresql": "mandamus.drivers.heads_postgres:PostgresHeads.open",
 }
 DEFAULT_LEDGER = "sqlite:///.mandamus/run.db"
 HOME = Path(".mandamus")  # of a ledger that lasts and has no file here
@@ -104,7 +110,10 @@ def ledger_file(uri: str) -> Path | None:
 
 
 def driver_of(uri: str, head: Head) -> str:
-    """The living process that drives a run. What its row says may be of one that died; a lock, where there is one, knows better."""
+    """The living process that drives a run. What its row says may be of one that died; a lock, where there is one, knows better, and
+    a lease that ran out is nobody's."""
+    if ledger_store(uri).server:
+        return head.owner if head.lease_until > SystemTime().now() else ""
     path, held = ledger_file(uri), ledger_store(uri).held
     return str(_load(held)(path, head.run)) if held and path and head.owner else head.owner
 
@@ -115,6 +124,7 @@ class Home:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.keys: dict[str, Signer] = {}  # by role, as far as they were used
+        self.stands = False  # chain `log` has begun and names its keys: none of those is made any more
         self._trust: tuple[Any, Trust] | None = None
         self.policies: dict[str, dict[str, str]] = {}
         self.manifests: dict[str, str] = {}
@@ -164,6 +174,8 @@ class Home:
     def signer(self, role: str) -> Signer:
         """The key of one role, made at first use (tier dev)."""
         if role not in self.keys:
+            if self.stands and role in NAMED and self.folder and not (self.folder / "keys" / f"{role}.pem").exists():
+                raise _no_key(self.folder / "keys" / f"{role}.pem", role)
             self.keys[role] = self._ephemeral(role) if self.folder is None else self._file(self.folder / "keys" / f"{role}.pem", role)
         return self.keys[role]
 
@@ -225,6 +237,14 @@ def _origin(public: bytes) -> str:
     return "mandamus.local/" + hashlib.sha256(public).hexdigest()[:16]
 
 
+def _no_key(path: Path, role: str) -> Misuse:
+    return Misuse(
+        f"the {role} key of this ledger is not here", code="MDM-0242", where=str(path),
+        why="its log names the keys that it began with, and a new one would be a stranger's",
+        fix=f"do this where {path.name} lies, or put it there",
+    )  # fmt: skip
+
+
 def home_of(uri: str) -> Home:
     """Keys, trust file and kept texts of a ledger: in a folder `.mandamus`, where no file of the user's own can be in the way."""
     path = ledger_file(uri)
@@ -251,32 +271,59 @@ def open_ledger(uri: str, clock: Callable[[], int] | None = None, *, tier: str =
     return opened
 
 
+def heads_of(ledger: str, uri: str | None = None) -> Heads | None:
+    """The witness that `MANDAMUS_HEADS` names, for a ledger that lasts. Raises Misuse for one that cannot be."""
+    uri = uri or os.environ.get("MANDAMUS_HEADS", "")
+    if not uri or not ledger_store(ledger).lasts:
+        return None
+    scheme = uri.partition(":")[0]
+    if scheme not in HEADS:
+        expected = "file:///FOLDER/heads.jsonl or postgres://USER@HOST/DB"
+        raise Misuse("MANDAMUS_HEADS names no store", code="MDM-0290", expected=expected, found=f"{scheme[:20]}:")
+    try:
+        made: Heads = _load(HEADS[scheme])(uri)
+    except ModuleNotFoundError as error:
+        raise _not_installed(uri, str(error.name)) from None
+    return made
+
+
 def _not_installed(uri: str, module: str) -> Misuse:
     extra = "nats" if "nats" in uri.partition(":")[0] else "postgres"
     return Misuse(
-        "the driver of this ledger is not installed", code="MDM-0112", where=uri.partition(":")[0] + ":", found=f"no module {module}",
+        "the driver of this store is not installed", code="MDM-0112", where=uri.partition(":")[0] + ":", found=f"no module {module}",
         fix=f"pip install 'mandamus[{extra}]'",
     )  # fmt: skip
 
 
 async def open_env(
     uri: str | None = None, *, tenant: str = "default", tier: str = "dev", time: Any = None, ledger: Ledger | None = None,
-    home: Home | None = None, warn: Callable[[str], None] = lambda text: None, worker: str = "",
+    home: Home | None = None, warn: Callable[[str], None] = lambda text: None, worker: str = "", heads: Heads | None = None,
 ) -> Env:  # fmt: skip
-    """Everything a process needs to run agents on one ledger. Close it with `close_env`."""
+    """Everything a process needs to run agents on one ledger. Close it with `close_env`.
+
+    `heads`: who witnesses where its chains stand; for a ledger that lasts, by default what `MANDAMUS_HEADS` names, if anything.
+    """
     where = ledger_uri(uri)
     clock = time or SystemTime()
     stands = home or home_of(where)
     opened = ledger or open_ledger(where, clock.now, tier=tier)
-    signer = stands.signer("log")
-    origin = signer.vkey.partition("+")[0]
-    env = Env(
-        opened, clock, signer, stands.trust, origin, tenant=tenant, tier=tier, worker=worker, uri=where, warn=warn,
-        lease_ms=lease.from_environment(),
-    )  # fmt: skip
-    env.log = LogBook(opened, clock, signer)
-    env.home = stands
-    await env.log.open(origin, lambda: [NamedKey(key=stands.signer(role).vkey, role=role) for role in NAMED], env.clock("UTC"))
+    try:
+        signer = stands.signer("log")
+        origin = signer.vkey.partition("+")[0]
+        if heads or (heads := heads_of(where)):
+            opened = await witness.watched(opened, heads, origin, warn)
+        env = Env(
+            opened, clock, signer, stands.trust, origin, tenant=tenant, tier=tier, worker=worker, uri=where, warn=warn,
+            lease_ms=lease.from_environment(),
+        )  # fmt: skip
+        env.log = LogBook(opened, clock, signer)
+        env.home = stands
+        await env.log.open(origin, lambda: [NamedKey(key=stands.signer(role).vkey, role=role) for role in NAMED], env.clock("UTC"))
+    except BaseException:
+        if ledger is None:
+            await opened.close()
+        raise
+    stands.stands = True
     return env
 
 

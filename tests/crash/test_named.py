@@ -14,8 +14,10 @@ from mandamus.core.canonical import canon
 from mandamus.core.payload import SALT
 from mandamus.core.records import LOG, MailRef
 from mandamus.core.seal import Content, Draft
+from mandamus.errors import Unavailable
 from mandamus.proof import mail as post
-from mandamus.runtime import drive, execute, recover
+from mandamus.runtime import drive, execute, mail, recover
+from mandamus.runtime.carry import Delays, carry
 from mandamus.testing.people import signer, stop, vote
 from mandamus.testing.power import Power, PowerCut, PowerLedger
 from tests.crash.stand import LARGE, OWN, PAY, SMALL, TUESDAY, TWO, Around, Retry, Stand, agent_of, pay_tool, rules_file, waiting
@@ -175,6 +177,90 @@ def test_a_run_that_somebody_drove_before_its_opener_held_it_is_left_to_him() ->
         assert other[0].run.end == "completed"
         assert stand.deeds == 1
         assert stand.ledger._store.holders == {}, "it was given back"
+
+    run(story())
+
+
+def test_what_an_earlier_owner_still_writes_between_claim_and_reading_makes_the_takeover_a_conflict() -> None:
+    """Its lease ran out and it has not heard of it: an append of it may be the last thing before we read. It is no broken chain."""
+
+    async def story() -> None:
+        stand = await Stand.of(waits_for_two())
+        s = await stand.run()
+        old = await stand.take(s.run.id)
+        await stand.vote(s)
+        stand.ledger._store.holders.clear()
+
+        class Meanwhile(Around):
+            async def head(self, run: str) -> Any:
+                if run == s.run.id:
+                    await mail.drain(old)
+                return await self._inner.head(run)
+
+        async def nothing(facts: Any) -> None:
+            return None
+
+        with pytest.raises(Conflict) as refused:
+            await stand.take(s.run.id, await stand.worker("late", lambda inner: Meanwhile(inner, nothing)))
+        assert refused.value.on == "run"
+        assert len(await stand.facts(s.run.id, r.RunOwned)) == 1, "nothing of the second owner was written"
+        assert stand.ledger._store.holders == {}, "it was given back"
+        assert len(await stand.facts(s.run.id, r.Voted)) == 2
+        assert (await stand.resume(s.run.id)).run.end == "completed"
+        assert stand.deeds == 1
+
+    run(story())
+
+
+def test_a_ledger_that_fails_while_a_reply_is_read_is_no_fault_of_the_model() -> None:
+    """Whether a call is a repeat is asked of the ledger. A run is not halted for an outage; whoever takes it over asks again."""
+
+    async def story() -> None:
+        stand = await Stand.of(agent_of(pay_tool()))
+        id = await killed_at(stand, "before a model call")
+
+        class Gone(Around):
+            async def payloads(self, run: str, after: int = -1, parts: Any = ()) -> Any:
+                raise Unavailable("the ledger does not answer", outcome="none")
+                yield  # an async generator, as the port's is
+
+        async def nothing(facts: Any) -> None:
+            return None
+
+        with pytest.raises(Unavailable):
+            await stand.resume(id, await stand.worker("worker-2", lambda inner: Gone(inner, nothing)))
+        assert await stand.facts(id, r.RunHalted) == []
+        assert [f.category for f in await stand.facts(id, r.ModelFailed)] == ["lost"]
+        await stand.handle.close()
+        assert (await stand.resume(id)).run.end == "completed"
+        assert stand.deeds == 1
+
+    run(story())
+
+
+def test_a_claimed_run_whose_beginning_cannot_be_read_is_given_back() -> None:
+    """A worker lives on after an outage: a lock that it kept would never be free again, and nobody else could take the run."""
+
+    async def story() -> None:
+        stand = await Stand.of(agent_of(pay_tool()))
+        id = await killed_at(stand, "before a model call")
+
+        class Gone(Around):
+            async def read(self, run: str, after: int = -1, upto: int | None = None) -> Any:
+                async for raw in self._inner.read(run, after, upto):
+                    if run == id:
+                        raise Unavailable("the ledger does not answer", outcome="none")
+                    yield raw
+
+        async def nothing(facts: Any) -> None:
+            return None
+
+        env = await stand.worker("worker-2", lambda inner: Gone(inner, nothing))
+        held = await env.ledger.claim("default", 15_000)
+        assert held is not None
+        assert (await carry(env, {}, held, Delays())).state == "unavailable"
+        assert stand.ledger._store.holders == {}
+        assert (await stand.resume(id)).run.end == "completed"
 
     run(story())
 

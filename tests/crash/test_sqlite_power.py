@@ -101,7 +101,7 @@ class Story:
             message = b"m%d" % step
             await ledger.send("run-1", message)
             self.mail.append((len(self.disk.ops), message))
-            claimed = await ledger.claim("pool", 1000, run="run-2")
+            claimed = await ledger.claim("default", 1000, run="run-2")
             assert claimed is not None
             await ledger.renew(claimed, 0)
 
@@ -346,7 +346,7 @@ def test_a_file_cut_to_nothing_is_not_taken_for_a_new_one(tmp_path: Path) -> Non
 
     async def claim() -> None:
         ledger = SqliteLedger.open(path)
-        await ledger.claim("pool", 1000, run="run-1")
+        await ledger.claim("default", 1000, run="run-1")
         await ledger.close()
 
     asyncio.run(claim())
@@ -512,7 +512,7 @@ import asyncio, sys
 from mandamus.drivers.ledger_sqlite import SqliteLedger
 async def main():
     ledger = SqliteLedger.open(sys.argv[1])
-    head = await ledger.claim("pool", 60000, run="run-1")
+    head = await ledger.claim("default", 60000, run="run-1")
     print(head.owner, flush=True)
     sys.stdin.readline()
 asyncio.run(main())
@@ -530,9 +530,9 @@ def test_the_kernel_drops_a_dead_owners_lock(tmp_path: Path) -> None:
             assert owner.stdout is not None
             assert owner.stdout.readline() == b"pid %d\n" % owner.pid
             with pytest.raises(Conflict, match=f"pid {owner.pid}"):
-                await ledger.claim("pool", 1000, run="run-1")
+                await ledger.claim("default", 1000, run="run-1")
             owner.kill()
-        taken = await ledger.claim("pool", 1000, run="run-1")
+        taken = await ledger.claim("default", 1000, run="run-1")
         assert taken is not None
         assert (taken.seq, taken.hash, taken.owner, taken.tries) == (head.seq, head.hash, f"pid {os.getpid()}", 2)
         await ledger.close()

@@ -237,12 +237,12 @@ def _hears_ctrl_c() -> None:
 class Terminal:
     """The demo on a terminal of its own, and what a person types."""
 
-    def __init__(self, cwd: Path, *args: str) -> None:
+    def __init__(self, cwd: Path, *args: str, env: dict[str, str] | None = None) -> None:
         self._end, inner = pty.openpty()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "mandamus", "demo", *args],
             cwd=cwd,
-            env=ENV | {"TERM": "xterm"},
+            env=ENV | {"TERM": "xterm"} | (env or {}),
             stdin=inner,
             stdout=inner,
             stderr=inner,

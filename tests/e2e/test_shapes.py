@@ -21,6 +21,9 @@ init payout desk --dry-run
 run payout.py:small Pay
 run payout.py:small Pay --follow
 run payout.py Pay --dry-run
+run payout.py:small Pay --detach
+worker payout.py:small --until-idle
+top
 runs
 show last
 show last --events
@@ -68,6 +71,8 @@ allowance withdraw {allowance}
 nonsense
 run nothing.py Pay
 run refused.yaml Pay
+ledger copy sqlite:///.mandamus/run.db sqlite:///.mandamus/new.db --dry-run
+ledger copy sqlite:///.mandamus/run.db sqlite:///.mandamus/new.db
 """.strip().splitlines()
 
 

@@ -17,8 +17,8 @@ from mandamus.ports import Head, Ledger
 from mandamus.proof.chain import NEWER, walk
 
 AT_MOST = 500_000
-LEAVE = "keep the file as evidence; restore a whole backup, or leave this run as it is: the others go on, and a new one can be begun"
-NEWER_FIX = "use the newest mandamus; when that does not know it either, somebody changed the file: " + LEAVE
+LEAVE = "keep the ledger as evidence; restore a whole backup, or leave this run as it is: the others go on, and a new one can be begun"
+NEWER_FIX = "use the newest mandamus; when that does not know it either, somebody changed the ledger: " + LEAVE
 
 
 class Fault(Struct, frozen=True):
@@ -71,7 +71,7 @@ async def walk_all(ledger: Ledger, at_most: int, tell: Callable[[int], None]) ->
 async def _tried(ledger: Ledger, head: Head) -> Fault | None:
     try:
         return await _walk(ledger, head)
-    except MandamusError as error:  # the file itself: records that are gone, a page that cannot be read
+    except MandamusError as error:  # the store itself: records that are gone, a page that cannot be read
         d = error.diagnosis
         return Fault(head.run, None, d.code, d.what, d.expected, d.found)
 

@@ -11,10 +11,16 @@ from mandamus.cli._codes import Pages
 from mandamus.cli._codes.answers import ENGINES, FIRST, REFUSED, STARTS
 from mandamus.cli._codes.caller import AGENTS, KEYS, POLICIES, WIRING
 from mandamus.cli._codes.evidence import PROOFS
+from mandamus.cli._codes.heads import HEADS
+from mandamus.cli._codes.nats import NATS
+from mandamus.cli._codes.postgres import POSTGRES
 from mandamus.cli._codes.program import COMMAND_LINE, DEMO
+from mandamus.cli._codes.worker import WORKERS
 from mandamus.cli.halts import HALTS
 
-CODES: Pages = COMMAND_LINE | WIRING | KEYS | AGENTS | REFUSED | FIRST | ENGINES | PROOFS | POLICIES | DEMO | STARTS
+_CALLER = WIRING | KEYS | AGENTS
+_SERVERS = POSTGRES | NATS | WORKERS
+CODES: Pages = COMMAND_LINE | _CALLER | REFUSED | FIRST | ENGINES | _SERVERS | PROOFS | HEADS | POLICIES | DEMO | STARTS
 CODES |= {  # why a run halted
     code: (f"Halted: {what}", f"To go on: {fix}; then mandamus resume RUN." if "as a new run" not in fix else f"To go on: {fix}.")
     for code, (what, fix) in HALTS.items()

@@ -89,7 +89,12 @@ class Cli:
         """A command to type next, that finds this ledger: `mandamus WORDS`, with --ledger when the default is another."""
         from mandamus import wiring
 
-        return f"mandamus {words}" + ("" if self.uri == wiring.ledger_uri() else f" --ledger {shlex.quote(self.uri)}")
+        return f"mandamus {words}" + ("" if self.uri == wiring.ledger_uri() else f" --ledger {shlex.quote(self.place)}")
+
+    @property
+    def place(self) -> str:
+        """The ledger's URI as it may be printed: a password in it is somebody's secret."""
+        return out.without_password(self.uri)
 
     def must_exist(self) -> None:
         """Raises Misuse: reading must not make a ledger."""
@@ -175,7 +180,9 @@ def _common() -> list[Callable[[Any], Any]]:
         click.option("-v", "--verbose", count=True, help="More of it."),
         click.option("--debug", is_flag=True, help="The only way to a traceback."),
         click.option("--no-input", is_flag=True, help="Never ask."),
-        click.option("--ledger", metavar="URI", help="sqlite:///FILE; default: $MANDAMUS_LEDGER, else .mandamus/run.db."),
+        click.option(
+            "--ledger", metavar="URI", help="sqlite:///FILE, postgres://..., nats://...; else $MANDAMUS_LEDGER, .mandamus/run.db."
+        ),
     ]
 
 

@@ -13,8 +13,8 @@ from typing import Any, TextIO
 
 import click
 
-from mandamus.cli._demo import guard, scene, told
-from mandamus.cli._demo.scene import Step
+from mandamus.cli._demo import guard, scene, servers, told
+from mandamus.cli._demo.scene import Ground, Step
 from mandamus.cli.common import Cli, typed, verb
 from mandamus.cli.say import as_json, paint, say, shown, value_shown
 from mandamus.errors import Misuse
@@ -24,35 +24,45 @@ _EXITS = {0: "it went as it must", 2: "the folder is not the demo's", 3: "refuse
 
 @verb("demo", exits=_EXITS)
 @click.option("--dir", "folder", default="./mandamus-demo", metavar="DIR", help="Where to play; emptied only if the demo made it.")
+@click.option(
+    "--tier", type=click.Choice(list(servers.TIERS)), default="dev", metavar="TIER", help="dev: a file; postgres, nats: servers of its own."
+)
 @click.option("--step", is_flag=True, help="Wait for Enter before each step, and ask you to sign as Alice.")
-def demo(cli: Cli, folder: str, step: bool) -> None:
-    """Play a governed payment from proposal to proof: offline, with real processes and a real crash."""
+def demo(cli: Cli, folder: str, tier: str, step: bool) -> None:
+    """Play a governed payment from proposal to proof: offline, with real processes and a real crash.
+
+    On postgres and nats the same story: their servers are started here, on ports of this machine, and stopped at the end.
+    """
     if cli.ledger_given:
         raise Misuse("the demo has a ledger of its own", code="MDM-0800", fix="mandamus demo --dir DIR")
     began, place, out = time.monotonic(), Path(folder), sys.stderr if cli.json else sys.stdout
     guard.install()
     _leave_proxies()
+    servers.check(tier)
     scene.clear(place)
     say(told.head(folder), out)
-    steps = _played(place, out, person=step and cli.may_ask() and sys.stdout.isatty())
+    with servers.standing(tier, place) as ground:
+        if ground.says:
+            say(told.ground(tier, ground.says), out)
+        steps = _played(place, ground, out, person=step and cli.may_ask() and sys.stdout.isatty())
     seconds, named = time.monotonic() - began, folder.rstrip("/")
     say(told.tail(seconds, f"{named}/run.bundle", f"{named}/.mandamus/trust"), out)
     if cli.json:
-        say(as_json(_summary(steps, seconds)))
+        say(as_json(_summary(tier, steps, seconds)))
 
 
-def _played(place: Path, out: TextIO, person: bool) -> list[Step]:
+def _played(place: Path, ground: Ground, out: TextIO, person: bool) -> list[Step]:
     from mandamus.cli._demo.story import tell  # all that the actors need comes with it
 
     steps = []
-    for step in tell(place, _wait if person else _go_on, _as_alice if person else _signs):
+    for step in tell(place, ground, _wait if person else _go_on, _as_alice if person else _signs):
         steps.append(step)
         for line in told.lines(step):
             say(_painted(line, out), out)
     return steps
 
 
-def _summary(steps: list[Step], seconds: float) -> dict[str, Any]:
+def _summary(tier: str, steps: list[Step], seconds: float) -> dict[str, Any]:
     by = {s.name: s.facts for s in steps}
     return {
         "run_id": by["ask"]["run"],
@@ -62,6 +72,7 @@ def _summary(steps: list[Step], seconds: float) -> dict[str, Any]:
         "plain_loop_payments": by["resume"]["plain_loop_payments"],
         "verdict": by["prove"]["verdict"],
         "seconds": round(seconds, 1),
+        "tier": tier,
         "steps": [{"n": s.n, "name": s.name, **s.facts} for s in steps],
     }
 

@@ -13,7 +13,7 @@ import platform
 import stat
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,12 @@ from mandamus.cli.progress import Progress
 from mandamus.cli.say import paint, shown
 from mandamus.cli.whom import Whom
 from mandamus.core.strict import did_you_mean
-from mandamus.errors import MandamusError, Misuse, ProofError
+from mandamus.errors import MandamusError, Misuse, ProofError, Unavailable
 from mandamus.ports import Head, Ledger
 
 CLOCK_BACK_US = 60_000_000
 PACKAGES = ("msgspec", "orjson", "apsw", "cedarpy", "cryptography", "click", "httpx")
+EXTRAS = ("psycopg", "nats-py")  # of ledgers on servers: named when they are there
 
 
 class Line(Struct, frozen=True):
@@ -60,9 +61,13 @@ async def _doctor(cli: Cli, reference: str | None, at_most: int) -> int:
         "log": _chain_log,
         "chains": functools.partial(_chains, at_most),
         "clock": _clock,
+        "heads": _heads,
     }
     for name, check in checks.items():
-        lines += await _tried(name, check, cli)
+        found, silent = await _tried(name, check, cli)
+        lines += found
+        if silent:  # who does not answer is not asked again and again
+            break
     lines += _keys(cli) + _trust(cli)
     refused = False
     if reference:
@@ -87,18 +92,15 @@ def _words(cli: Cli, lines: list[Line]) -> str:
     return "\n".join(rows)
 
 
-async def _tried(name: str, check: Callable[[Cli], Awaitable[list[Line]]], cli: Cli) -> list[Line]:
-    """A check that raises is a finding, not an end."""
+async def _tried(name: str, check: Callable[[Cli], Awaitable[list[Line]]], cli: Cli) -> tuple[list[Line], bool]:
+    """(what was found, whether the ledger does not answer at all). A check that raises is a finding, not an end."""
     try:
-        return await check(cli)
+        return await check(cli), False
     except MandamusError as error:
         d = error.diagnosis
         state = "degraded" if d.code == "MDM-0010" else "broken"
-        return (
-            [Line(name, state, f"{d.code} {d.what}" + (f" ({d.where})" if d.where else ""), d.fix)]
-            if name == "ledger" or state == "broken"
-            else []
-        )
+        line = Line(name, state, f"{d.code} {d.what}" + (f" ({d.where})" if d.where else ""), d.fix)
+        return [line] if name == "ledger" or state == "broken" else [], isinstance(error, Unavailable)
 
 
 # -- the machine ---------------------------------------------------------------------------------------------------------------
@@ -108,11 +110,11 @@ def _versions() -> Line:
     from mandamus import __version__
 
     found, missing = [], []
-    for name in PACKAGES:
+    for name in (*PACKAGES, *EXTRAS):
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
-            missing.append(name)
+            missing += [name] if name in PACKAGES else []
     says = f"mandamus {__version__}, Python {platform.python_version()}, {', '.join(found)}"
     return (
         Line("versions", "broken", f"missing: {', '.join(missing)}", "install mandamus again") if missing else Line("versions", "ok", says)
@@ -137,12 +139,11 @@ def _console(cli: Cli) -> Line:
 # -- the ledger ----------------------------------------------------------------------------------------------------------------
 async def _ledger(cli: Cli) -> list[Line]:
     async with cli.reading() as ledger:
-        check = getattr(ledger, "check", None)
-        if check is not None:
-            await check()
+        check, told = getattr(ledger, "check", None), await _asked(ledger)
         runs = [h async for h in ledger.runs()]
     path = _path(cli)
-    lines = [Line("ledger", "ok", f"{path or cli.uri}: {sum(h.run != 'log' for h in runs)} runs, every page and setting checked")]
+    checked = "every page and setting checked" if path else "every setting checked" if check else "no check of its own"
+    lines = [Line("ledger", "ok", f"{path or cli.place}: {sum(h.run != 'log' for h in runs)} runs, {checked}"), *told]
     if path is None:  # what lies behind it is not this machine's disk
         return lines
     took = _fsync_ms(path.parent)
@@ -156,6 +157,16 @@ async def _ledger(cli: Cli) -> list[Line]:
             "" if state == "ok" else "put the ledger on a local disk: two flushes a turn wait for it",
         ),
     ]
+
+
+async def _asked(ledger: Any) -> list[Line]:
+    """The driver's own check, which raises for what is unsafe, and what it has to tell: settings by name, findings with their fix."""
+    facts = await ledger.check() if hasattr(ledger, "check") else None
+    findings = await ledger.findings() if hasattr(ledger, "findings") else ()
+    lines = [Line("ledger", state, says, fix) for state, says, fix in findings]
+    if isinstance(facts, Mapping) and facts:
+        lines.insert(0, Line("ledger", "ok", ", ".join(f"{name} {value or 'none'}" for name, value in facts.items())))
+    return lines
 
 
 def _path(cli: Cli) -> Path | None:
@@ -239,6 +250,13 @@ async def _clock(cli: Cli) -> list[Line]:
             )
         ]
     return [Line("clock", "ok", f"{read.when(now)}, not behind the ledger")]
+
+
+async def _heads(cli: Cli) -> list[Line]:
+    """The witness of heads, where there is one."""
+    from mandamus.cli.witness import findings
+
+    return [Line("heads", state, says, fix) for state, says, fix in await findings(cli)]
 
 
 async def _last_claim(ledger: Ledger, head: Head) -> int:

@@ -39,5 +39,9 @@ HALTS: dict[str, tuple[str, str]] = {
     ),
     "engine_error": ("a policy engine failed, so nothing was allowed", "mandamus why ACTION tells its error; mandamus doctor AGENT"),
     "engine_fault": ("something that must answer did not", "mend it: mandamus doctor AGENT"),
+    "poison": (
+        "its owners died or were lost five times in a row, before it got any further",
+        "find what ends the process: the last event of mandamus show RUN --events is what it was doing; mend that",
+    ),
     "proof": ("evidence does not hold: a stored value is not the one committed to", "keep the ledger as evidence, and tell who runs it"),
 }

@@ -64,7 +64,7 @@ async def run_id(ledger: Ledger, text: str) -> str:
 def broken(run: str, found: Finding) -> ProofError:
     """A finding of the walk, with the run that it is about."""
     where = f"run {run}" + ("" if found.event is None else f" (event {found.event})")
-    fix = found.fix or "mandamus doctor walks every chain; keep the file as evidence"
+    fix = found.fix or "mandamus doctor walks every chain; keep the ledger as evidence"
     return ProofError(found.what, code=found.code, where=where, expected=found.expected, found=found.found, why=found.why, fix=fix)
 
 
@@ -85,7 +85,7 @@ async def story(ledger: Ledger, text: str) -> Story:
             expected=head.hash[:12],
             found=event_hash(raws[-1])[:12],
             why="the end of the chain was cut or changed",
-            fix="mandamus doctor walks every chain; keep the file as evidence",
+            fix="mandamus doctor walks every chain; keep the ledger as evidence",
         )
     run = fold(walked.records)
     heads = [await ledger.head(a.child) for a in children(run)]
@@ -134,8 +134,13 @@ def state_of(run: Run) -> str:
     return {"sealed": run.end, "running": "suspended"}.get(run.life, run.life)
 
 
-def turn_of(run: Run, now: int, driver: str = "") -> str:
-    """Whose turn it is, in words. `driver`: the living process that drives it."""
+def pooled(head: Head) -> str:
+    """The pool whose workers are to take the run, when nobody has begun it here: "" otherwise."""
+    return head.pool if head.state == "running" and head.epoch == 1 and head.seq <= 1 else ""
+
+
+def turn_of(run: Run, now: int, driver: str = "", pool: str = "") -> str:
+    """Whose turn it is, in words. `driver`: the living process that drives it; `pool`: whose workers are to begin it."""
     asks = waiting(run)
     if run.life == "halted":
         return f"halted: {run.cause} ({run.code})"
@@ -145,7 +150,7 @@ def turn_of(run: Run, now: int, driver: str = "") -> str:
     if run.life == "running" and not driver and (below := children(run)):
         return "waits for " + ("a child run" if len(below) == 1 else f"{len(below)} child runs")
     if run.life == "running":
-        return f"driven by {driver}" if driver else "nobody drives it"
+        return f"driven by {driver}" if driver else f"waits in pool {pool} for a worker" if pool else "nobody drives it"
     return f"ended: {run.code}" if run.code else ""
 
 

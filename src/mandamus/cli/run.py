@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -51,10 +52,13 @@ _STATES = {"completed": 0, "failed": 1, "cancelled": 1, "refused": 3, "suspended
 @click.option("--user", metavar="PRINCIPAL", help="On whose behalf, as an opaque id such as p-7f3a.")
 @click.option("--deadline", metavar="TIME", help="End after this long, such as 10m.")
 @click.option("--follow", is_flag=True, help="Each event as it is committed.")
+@click.option("--detach", is_flag=True, help="Open the run and leave it to a worker: mandamus worker AGENT.")
+@click.option("--pool", metavar="NAME", help="With --detach: whose workers take it; default: default.")
+@click.option("--prio", type=click.IntRange(0, 9), metavar="N", help="With --detach: 0 to 9, the higher goes first; default: 0.")
 @requests.options
 def run(
     cli: Cli, agent: str, prompt: str | None, file: str | None, thread: str | None, user: str | None, deadline: str | None, follow: bool,
-    once: str | None, dry_run: bool,
+    detach: bool, pool: str | None, prio: int | None, once: str | None, dry_run: bool,
 ) -> int:  # fmt: skip
     """Start AGENT (agent.yaml, FILE.py:attr or module:attr) with PROMPT and carry its run as far as it goes."""
     words = _prompt(prompt, file)
@@ -62,6 +66,11 @@ def run(
         principal_id(user)
     if dry_run:
         return cli.run(_rehearse(cli, agent))
+    if detach and not follow:
+        return cli.run(_detach(cli, agent, words, once, pool or "default", prio or 0, thread=thread, user=user, deadline=deadline))
+    if detach or pool is not None or prio is not None:
+        what = "--follow tells of a run that this process carries" if detach else "--pool and --prio place a detached run"
+        raise Misuse(what, code="MDM-0581", fix="mandamus run AGENT PROMPT --detach --pool NAME --prio N")
     return cli.run(_run(cli, agent, words, follow, once, thread=thread, user=user, deadline=deadline))
 
 
@@ -107,11 +116,11 @@ async def _rehearse(cli: Cli, reference: str) -> int:
         fix = "; ".join(r.fix for r in reasons)
         raise RunRefused("the run may not start: " + "; ".join(f"{r.code}: {r.what}" for r in reasons), reasons, fix=fix)
     tools = {name: {"effect": t.spec.effect, "pin": t.spec.pin, "safety": t.spec.safety} for name, t in agent.tools.items()}
-    data = {"agent": agent.spec.name, "definition": bound.definition, "dry_run": True, "ledger": cli.uri, "manifest": agent.manifest}
+    data = {"agent": agent.spec.name, "definition": bound.definition, "dry_run": True, "ledger": cli.place, "manifest": agent.manifest}
     rows = [f"{shown(agent.spec.name)}  may start; nothing was started (--dry-run)", f"  model   {shown(agent.spec.model)}"]
     rows += [f"  tool    {shown(name)}  {t['safety']}, {t['effect']}" for name, t in tools.items()]
     data |= {"model": agent.spec.model, "policy": bound.book.digest, "tools": tools}
-    cli.tell(data, "\n".join([*rows, f"  policy  {bound.book.digest}", f"  ledger  {shown(cli.uri)}"]))
+    cli.tell(data, "\n".join([*rows, f"  policy  {bound.book.digest}", f"  ledger  {shown(cli.place)}"]))
     return 0
 
 
@@ -133,18 +142,57 @@ async def _run(cli: Cli, reference: str, prompt: str, follow: bool, once: str | 
             return await ended(cli, env, result, left)
 
 
+async def _detach(cli: Cli, reference: str, prompt: str, once: str | None, pool: str, prio: int, **options: Any) -> int:
+    """Open the run, and leave it where a worker finds it."""
+    from mandamus.runtime.env import ulid
+
+    _may_detach(cli, pool)
+    with contextlib.redirect_stdout(sys.stderr):
+        agent = agents.load(reference)
+        async with cli.env(make=True) as env:
+            if options["thread"]:
+                options["thread"] = await _id(env, options["thread"])
+            id = requests.run_id(env.home.signer("frontend"), env.origin, once) if once else ulid(env.time)
+            head = await env.ledger.head(id) if once else None
+            if head is not None:
+                await _same(cli, env, agent, id, prompt, options["user"], options["thread"])
+                pool, prio = head.pool, head.prio
+            else:
+                with noted(env, id, reference):
+                    await agent.open(prompt, ledger=env, run_id=id, pool=pool, prio=prio, **options)
+    step = cli.command(f"worker {shlex.quote(reference)}" + ("" if pool == "default" else f" --pool {pool}"))
+    data = {"detached": True, "next": step, "pool": pool, "prio": prio, "repeated": head is not None, "run_id": id}
+    cli.tell(data, f"run {id}  waits in pool {pool} for a worker: {step}")
+    return 0
+
+
+def _may_detach(cli: Cli, pool: str) -> None:
+    from mandamus import _legal, wiring
+
+    _legal.pool(pool)
+    if not wiring.ledger_store(cli.uri).lasts:
+        raise Misuse("no worker can find a run in memory", code="MDM-0582", where=cli.uri, fix="--ledger sqlite:///FILE")
+
+
+async def _same(cli: Cli, env: Env, agent: Agent[Any], run: str, prompt: str, user: str | None, thread: str | None) -> Story:
+    """The run that the same idempotency key opened. Raises Misuse when it is of another request."""
+    from mandamus.cli import read
+
+    story = await read.story(env.ledger, run)
+    await requests.same_run(env.ledger, story, agent.spec.name, prompt, user, thread)
+    cli.note(f"this idempotency key opened run {run} before: it is that one")
+    return story
+
+
 async def _found(
     cli: Cli, env: Env, agent: Agent[Any], run: str, prompt: str, user: str | None, thread: str | None, **_: Any
 ) -> RunResult[Any]:
     """The run that the same idempotency key opened: carried on when nobody does, else told as it stands. A retry lifts no halt."""
     from mandamus import wiring
-    from mandamus.cli import read
     from mandamus.result import result_of
     from mandamus.runtime import recover
 
-    story = await read.story(env.ledger, run)
-    await requests.same_run(env.ledger, story, agent.spec.name, prompt, user, thread)
-    cli.note(f"this idempotency key opened run {run} before: it is that one")
+    story = await _same(cli, env, agent, run, prompt, user, thread)
     if story.run.life not in ENDED and story.run.life != "halted":
         return await agent.resume(run, ledger=env)
     return await result_of(await recover.read_run(env, await wiring.bind(agent), run), True)

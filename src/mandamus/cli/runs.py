@@ -22,8 +22,8 @@ from mandamus.ports import Head, Ledger
 
 # word: what the head rows of a ledger call it. One that no process drives, and nobody must answer, is suspended like one that waits.
 STATES = {
-    "running": ("running", "people", "time", "child"), "suspended": ("people", "time", "child", "running"), "halted": ("halted",),
-    "completed": ("completed",), "failed": ("failed",), "cancelled": ("cancelled",),
+    "running": ("running", "sealing", "people", "time", "child"), "suspended": ("people", "time", "child", "running"),
+    "halted": ("halted",), "completed": ("completed",), "failed": ("failed",), "cancelled": ("cancelled",),
 }  # fmt: skip
 
 
@@ -93,7 +93,7 @@ async def _row(cli: Cli, ledger: Ledger, head: Head) -> dict[str, Any]:
         "owner": driver,
         "run": head.run,
         "state": _state(head, driver),
-        "waits_for": head.state if head.state in ("people", "time", "child") else "",
+        "waits_for": head.state if head.state in ("people", "time", "child") else "worker" if read.pooled(head) and not driver else "",
     }
 
 
@@ -151,7 +151,7 @@ def as_object(story: read.Story, moment: int, driver: str = "") -> dict[str, Any
         "tenant": g.tenant,
         "tier": g.tier,
         "turn": run.turn,
-        "turn_of": read.turn_of(run, moment, driver),
+        "turn_of": read.turn_of(run, moment, driver, read.pooled(story.head)),
         "unread": unread(story),
         "why": stuck.rows(story, moment),
     }
@@ -195,7 +195,7 @@ def words(cli: Cli, story: read.Story, moment: int, driver: str) -> str:
 
     whom = Whom(wiring.home_of(cli.uri).folder)
     rows = [
-        f"run {story.id}  {paint(state, style, cli.stdout)}  {read.turn_of(run, moment, driver)}".rstrip(),
+        f"run {story.id}  {paint(state, style, cli.stdout)}  {read.turn_of(run, moment, driver, read.pooled(story.head))}".rstrip(),
         f"  agent   {shown(g.agent)}, tier {g.tier}, tenant {shown(g.tenant)}, tools run {g.isolation}",
         f"  opened  {read.when(g.clock.now)}" + (f" for {shown(g.user.principal)}" if g.user else ""),
         f"  policy  {g.policy}",

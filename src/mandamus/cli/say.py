@@ -7,6 +7,7 @@ it could move the cursor, turn the reading direction, or look like something els
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
@@ -48,6 +49,18 @@ def as_json(value: Any) -> str:
     import json
 
     return json.dumps(value, ensure_ascii=True, sort_keys=True)
+
+
+_PASSWORD = re.compile(r"(?<=[/,])([^/,:@]*):[^/,@]*@")
+_OPTION = re.compile(r"(?<=[?&])(password|passphrase|token)=[^&]*", re.IGNORECASE)
+
+
+def without_password(uri: str) -> str:
+    """A ledger's URI with `...` where its password stood, also in a list of hosts and in its options. A file's stays as it is."""
+    scheme, sep, rest = uri.partition("://")
+    hosts, slash, name = rest.partition("/")
+    hosts = _PASSWORD.sub(r"\1:...@", f"/{hosts}")
+    return scheme + sep + _OPTION.sub(r"\1=...", hosts[1:] + slash + name)
 
 
 def hides(char: str) -> bool:

@@ -76,6 +76,69 @@ class Rehearsed(Closed):
     tools: dict[str, dict[str, str]]
 
 
+class Opened(Closed):
+    """`run --detach`: a run that waits for a worker. `next`: a worker that takes it."""
+
+    detached: bool
+    next: str
+    pool: str
+    prio: int
+    repeated: bool
+    run_id: str
+
+
+class Carried(Closed):
+    """`worker`: one a line, what came of each claim. `state`: as in `run`, or unserved refused failed unavailable."""
+
+    agent: str
+    cause: str
+    run_id: str
+    state: str
+    wake_at: int | None
+
+
+class Pool(Closed):
+    """One pool of `top`. `due`: wants a worker now; `claimed`: a worker has it; `waits`: for people, a time or a child."""
+
+    claimed: int
+    due: int
+    oldest_due_s: int
+    pool: str
+    slots: int
+    waits: int
+    workers: int
+
+
+class AWorker(Closed):
+    """One worker of `top`."""
+
+    agents: list[str]
+    busy: int
+    draining: bool
+    id: str
+    pool: str
+    seen_s: int
+    slots: int
+    version: str
+
+
+class Parked(Closed):
+    """One halted run of `top`."""
+
+    cause: str
+    code: str
+    run_id: str
+
+
+class Top(Closed):
+    at: str
+    halted: list[Parked]
+    oldest_due: str
+    pools: list[Pool]
+    runs: dict[str, int]
+    workers: list[AWorker]
+
+
 class Event(Closed):
     """`show --events`; with -v the payloads too, with --as the specification's names."""
 
@@ -337,6 +400,7 @@ class Told(Closed):
     plain_loop_payments: int
     verdict: str
     seconds: float
+    tier: str
     steps: list[dict[str, Any]]
 
 
@@ -384,6 +448,19 @@ class Key(Closed, kw_only=True):
     roles: list[str] = []
 
 
+class Moved(Closed):
+    """`ledger copy`; with `dry_run` what it would do. `there`: runs that the target had already."""
+
+    deltas: int
+    dry_run: bool
+    events: int
+    messages: int
+    runs: list[str]
+    source: str
+    target: str
+    there: list[str]
+
+
 class Bound(Closed):
     author: str
     bindings: dict[str, Any]
@@ -413,16 +490,18 @@ class Schema(Struct):
 
 # verb: what one line of its answer may be. Every verb may answer Failed.
 SHAPES: dict[str, tuple[type, ...]] = {
-    "demo": (Told,), "init": (Made,), "run": (Ended, Rehearsed, Followed), "resume": (Ended, Followed), "cancel": (Cancelled,),
+    "demo": (Told,), "init": (Made,), "run": (Ended, Rehearsed, Followed, Opened),
+    "worker": (Carried,), "top": (Top,), "resume": (Ended, Followed), "cancel": (Cancelled,),
     "runs": (Row,), "show": (Shown, Event), "why": (Why,), "replay": (Replayed,), "fork": (Ended,), "diff": (Diffed,),
     "inbox": (Asking, Unreadable), "approve": (Voted,), "reject": (Voted,), "settle": (Voted,), "bundle": (Bundled,),
     "verify": (Verified,), "certify": (Certified, CertifiedFolder), "doctor": (Looked,), "help": (Help, Codes),
     "completion": (Completion,), "allowance grant": (Granted,), "allowance list": (Stands,), "allowance withdraw": (Withdrawn,),
-    "key new": (NewKey,), "key enroll": (Enrolled,), "key trust": (Trusted,), "key list": (Key,), "manifest show": (Bound,),
+    "key new": (NewKey,), "key enroll": (Enrolled,), "key trust": (Trusted,), "key list": (Key,), "ledger copy": (Moved,),
+    "manifest show": (Bound,),
     "manifest sign": (Signed,), "schema": (Schemas, Schema),
 }  # fmt: skip
 # verbs that answer one object a line
-STREAMS = ("runs", "inbox", "key list", "allowance list")
+STREAMS = ("runs", "worker", "inbox", "key list", "allowance list")
 
 
 def schema(verb: str) -> dict[str, Any]:

@@ -19,6 +19,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "replay": ("again:replay", "Tell a run again from its record; nothing is executed."),
     "fork": ("again:fork", "A new run that is another one until an event, and live after it."),
     "diff": ("again:diff", "The first divergent proposal of two runs."),
+    "worker": ("worker:worker", "Carry due runs of a pool, for the agents that are named."),
+    "top": ("top:top", "Runs by state, what waits in each pool, and who works."),
     "inbox": ("inbox:inbox", "What waits for people."),
     "approve": ("vote:approve", "Read the card of a waiting action and sign it."),
     "reject": ("vote:reject", "Sign a no to a waiting action."),
@@ -51,6 +53,7 @@ NOUNS: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
             "list": ("key:list_", "Keys and approvers of this ledger."),
         },
     ),
+    "ledger": ("The ledger as a whole.", {"copy": ("ledger:copy", "Move runs, accounts and chain log to another ledger.")}),
     "manifest": (
         "agent.yaml: what it binds, and its author.",
         {

@@ -84,9 +84,9 @@ def _acting(run: Run) -> list[e.Effect] | None:
 def wakes(run: Run, effects: list[e.Effect] | None = None, children: Mapping[e.Effect, int | None] = {}) -> tuple[int | None, str]:
     """When somebody must look again, and what the run waits for (docs/concepts/effect-protocol.md, rule 6).
 
-    0 = now, an instant, or None = only mail wakes it; the word stands in the head row: running people time child sealing, and halted
-    completed failed cancelled, where nobody is to look. `effects`: what `due` said of this run, when the caller has asked already. `children`: what is due and waits for
-    a child run, and when that one wants to be looked at; whoever drives this run then drives that one.
+    0 = now, an instant, or None = only mail wakes it. The word stands in the head row: running people time child sealing, and halted
+    completed failed cancelled, where nobody is to look. `effects`: what `due` said of this run, when the caller has asked already.
+    `children`: what is due and waits for a child run, and when that one wants to be looked at; whoever drives this run then drives it.
     """
     effects = due(run) if effects is None else effects
     if run.life in ENDED:

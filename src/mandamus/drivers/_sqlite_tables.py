@@ -81,7 +81,7 @@ def send(cursor: apsw.Cursor, run: str, message: bytes, now: int) -> str:
         raise Misuse("there is no such run to send a message to", code="MDM-0133", where=f"run {run[:64]}", fix="mandamus runs")
     no = found[0]
     if cursor.execute(_sql["find_message"], (no, key)).fetchone() is None:
-        ((id,),) = cursor.execute(_sql["add_message"], (no, key, message)).fetchall()
+        ((id,),) = cursor.execute(_sql["add_message"], (no, key, message, found[1].mail)).fetchall()
         cursor.execute(_sql["announce_message"], (id, now, no))
     return key.hex()
 
@@ -95,12 +95,14 @@ def take_lease(cursor: apsw.Cursor, run: str, owner: str, until: int, due_by: in
     return _leased(found[1], owner, until, found[1].tries + 1)
 
 
-def move_lease(cursor: apsw.Cursor, run: str, owner: str, until: int) -> Head | None:
+def move_lease(cursor: apsw.Cursor, run: str, owner: str, until: int, tries: int | None) -> Head | None:
+    """`tries`: at most so many from now on; None leaves them as they are."""
     found = find(cursor, run)
     if found is None:
         return None
-    cursor.execute(_sql["move_lease"], (owner, until, found[0]))
-    return _leased(found[1], owner, until, found[1].tries)
+    tries = found[1].tries if tries is None else min(found[1].tries, tries)
+    cursor.execute(_sql["move_lease"], (owner, until, tries, found[0]))
+    return _leased(found[1], owner, until, tries)
 
 
 def take_duty(cursor: apsw.Cursor, name: str, holder: str, now: int, ttl_ms: int) -> int | None:
@@ -177,7 +179,10 @@ def _open(cursor: apsw.Cursor, run: str, new: Admitted, wake: Wake | None) -> tu
     no: int = cursor.execute(_OPEN, values).fetchall()[0][0]  # type: ignore[assignment]
     if no > RUNS_MAX:
         raise Misuse("the ledger file has too many runs", code="MDM-0132", expected=f"at most {RUNS_MAX}", fix="begin another file")
-    return no, Head(run, new.seq, new.hash, new.epoch, wake_at=wake_at, state=state, pool=pool, prio=prio)
+    mail = wake.cursor if wake else 0
+    if mail:
+        cursor.execute(_sql["reserve_mail"], (mail, no))
+    return no, Head(run, new.seq, new.hash, new.epoch, wake_at=wake_at, mail=mail, state=state, pool=pool, prio=prio)
 
 
 def _move(cursor: apsw.Cursor, no: int, old: Head, new: Admitted, wake: Wake | None, now: int) -> Head:
@@ -187,6 +192,9 @@ def _move(cursor: apsw.Cursor, no: int, old: Head, new: Admitted, wake: Wake | N
         if wake.pool or wake.prio is not None:
             old = structs.replace(old, pool=wake.pool or old.pool, prio=old.prio if wake.prio is None else wake.prio)
             cursor.execute(_sql["place"], (old.pool, old.prio, no))
+        if wake.cursor > old.mail:
+            old = structs.replace(old, mail=wake.cursor)
+            cursor.execute(_sql["reserve_mail"], (old.mail, no))
     tries = 0 if new.progress else old.tries
     values = (new.seq, bytes.fromhex(new.hash), new.epoch, tries, state)
     if wake_at == old.wake_at:

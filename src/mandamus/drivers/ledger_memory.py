@@ -86,7 +86,8 @@ class MemoryLedger:
         if wake is not None:
             unread = head.mail > wake.cursor
             wake_at, state = next_wake(head.wake_at, head.mail, wake.at, wake.cursor, self._clock()) if unread else wake.at, wake.state
-            head = structs.replace(head, pool=wake.pool or head.pool, prio=head.prio if wake.prio is None else wake.prio)
+            mail = max(head.mail, wake.cursor)
+            head = structs.replace(head, pool=wake.pool or head.pool, prio=head.prio if wake.prio is None else wake.prio, mail=mail)
         head = structs.replace(head, seq=new.seq, hash=new.hash, epoch=new.epoch, wake_at=wake_at, state=state, tries=tries)
         store.heads[run] = head
         self._ring()
@@ -171,7 +172,7 @@ class MemoryLedger:
             raise Misuse("there is no such run to send a message to", code="MDM-0133", where=f"run {run[:64]}", fix="mandamus runs")
         key, box = hashlib.sha256(message).hexdigest(), store.mail.setdefault(run, [])
         if all(known != key for _, known, _ in box):
-            store.messages += 1
+            store.messages = max(store.messages, head.mail) + 1
             box.append((store.messages, key, message))
             now = self._clock()
             store.heads[run] = structs.replace(head, mail=store.messages, wake_at=now if head.wake_at is None else min(head.wake_at, now))
@@ -228,8 +229,8 @@ class MemoryLedger:
             )
         if ttl_ms == 0:
             del store.holders[head.run]
-        owner, until = ("", 0) if ttl_ms == 0 else (self._me, self._clock() + ttl_ms * 1000)
-        store.heads[head.run] = structs.replace(stored, owner=owner, lease_until=until)
+        owner, until, tries = (self._me, self._clock() + ttl_ms * 1000, stored.tries) if ttl_ms else ("", 0, min(stored.tries, head.tries))
+        store.heads[head.run] = structs.replace(stored, owner=owner, lease_until=until, tries=tries)
         self._ring()
         return store.heads[head.run]
 

@@ -206,9 +206,9 @@ class SqliteLedger:
                 where=f"run {head.run}",
                 fix="claim it first",
             )
-        owner, until = ("", 0) if ttl_ms == 0 else (_me(), self._clock() + ttl_ms * 1000)
+        owner, until, tries = (_me(), self._clock() + ttl_ms * 1000, None) if ttl_ms else ("", 0, head.tries)
         try:
-            moved: Head | None = await self._submit(lambda: tables.move_lease(self._cursor, head.run, owner, until), durable=False)
+            moved: Head | None = await self._submit(lambda: tables.move_lease(self._cursor, head.run, owner, until, tries), durable=False)
         finally:
             if ttl_ms == 0:
                 self._own.give_back(head.run)

@@ -17,6 +17,7 @@ from mandamus.core.data import name_of
 from mandamus.core.messages import Call, ModelAnswer, ModelFault
 from mandamus.core.payload import INLINE_MAX
 from mandamus.core.records import Usage
+from mandamus.errors import ProofError, Unavailable
 from mandamus.runtime import guard, prepare, promised, storable
 from mandamus.runtime.session import Session
 from mandamus.runtime.within import asked_to_go
@@ -35,7 +36,9 @@ async def perform(s: Session, effect: e.AskModel) -> e.Reply | e.ModelLost:
         answer = promised.answer(await s.bound.model.generate(prepare.prompt(s), s.bound.settings))
         if not answer.text and not answer.calls:
             raise ModelFault("empty", "the model answered nothing")
-        return await reply(s, effect, answer)
+        return await _read(s, effect, answer)
+    except _OfTheLedger as ours:
+        raise ours.fault from None
     except ModelFault as fault:
         return _lost(s, effect, fault)
     except asyncio.CancelledError as error:
@@ -44,6 +47,20 @@ async def perform(s: Session, effect: e.AskModel) -> e.Reply | e.ModelLost:
         return _lost(s, effect, ModelFault("fault", type(error).__name__))
     except Exception as error:  # a driver that breaks its promise is a fault of ours, never a reply
         return _lost(s, effect, ModelFault("fault", type(error).__name__))
+
+
+class _OfTheLedger(Exception):
+    """Reading the reply also reads the ledger (is this call a repeat?). What that one raises is not the model's fault."""
+
+    def __init__(self, fault: Exception) -> None:
+        self.fault = fault
+
+
+async def _read(s: Session, effect: e.AskModel, answer: ModelAnswer) -> e.Reply:
+    try:
+        return await reply(s, effect, answer)
+    except (ProofError, Unavailable) as fault:
+        raise _OfTheLedger(fault) from None
 
 
 def _lost(s: Session, effect: e.AskModel, raised: ModelFault) -> e.ModelLost:

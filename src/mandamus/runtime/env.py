@@ -95,6 +95,7 @@ class Env:
     log: Any = None
     home: Any = None
     lingering: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # runs whose lock a tool's thread still holds
+    turnstile: asyncio.Lock = field(default_factory=asyncio.Lock)  # who counts one up for all runs does it alone in this process
     salts: Iterator[bytes] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -29,13 +29,20 @@ if TYPE_CHECKING:
     from mandamus.runtime.batch import Batch
 
 DEPTH_MAX = 4
+DRIVEN, AGAIN_US = "MDM-0403", 5_000_000
 
 
 async def perform(s: Session, action: Action, tool: Tool, args: dict[str, Any], effect: e.Execute) -> e.Input:
     bound = s.bound.children[tool.spec.agent]
     if s.run.genesis.depth + 1 > DEPTH_MAX:
         return e.Outcome(action=action.id, attempt=action.attempt, kind="failed", code="too_deep", via="child")
-    child = await _open(s, bound, action, args["task"])
+    try:
+        child = await _open(s, bound, action, args["task"])
+    except Conflict as busy:
+        if busy.diagnosis.code != DRIVEN:
+            raise
+        s.parked[effect] = s.env.time.now() + AGAIN_US  # a worker carries it as a run of its own; when it has ended, it wakes this one
+        return e.Nothing()
     if child is None:
         return e.Outcome(action=action.id, attempt=action.attempt, kind="failed", code="foreign_child", via="child")
     try:
@@ -56,7 +63,9 @@ async def _open(s: Session, bound: Bound, action: Action, task: str) -> Session 
     within = replace(bound, spec=msgspec.structs.replace(bound.spec, budget=budget))
     user = None if g.user is UNSET else g.user
     try:
-        return await recover.open_run(s.env, within, task, run_id=action.child, user=user, depth=g.depth + 1, grant=grant, parent=parent)
+        return await recover.open_run(
+            s.env, within, task, run_id=action.child, user=user, depth=g.depth + 1, grant=grant, parent=parent, **_place(s)
+        )
     except Conflict:
         head = await s.env.ledger.head(action.child)
         if head is None:
@@ -65,6 +74,11 @@ async def _open(s: Session, bound: Bound, action: Action, task: str) -> Session 
         if not _ours(s.run, action, child.run.genesis, bound, grant) or await child.value(0, "input") != task:
             return None
     return await recover.take_over(s.env, bound, action.child)
+
+
+def _place(s: Session) -> dict[str, Any]:
+    """A child stands in the pool of its parent: whoever serves the one can serve the other."""
+    return {"pool": s.head.pool, "prio": s.head.prio} if s.head is not None else {}
 
 
 def _ours(run: Run, action: Action, genesis: r.RunOpened, bound: Bound, grant: r.Grant) -> bool:

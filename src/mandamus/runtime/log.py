@@ -28,6 +28,7 @@ from mandamus.proof import ballot as ballots
 from mandamus.proof import mail as post
 from mandamus.proof.ballot import Ballot
 from mandamus.proof.trust import Trust
+from mandamus.runtime.away import elsewhere, refusal
 from mandamus.runtime.env import salts
 
 TRIES = 8
@@ -73,6 +74,7 @@ class LogBook:
         self.head: Head | None = None
         self.opened: r.LogOpened | None = None
         self.authority = 0
+        self.away = ""  # the word of the row, when this ledger was moved to another or is only arriving
         self._standing: list[tuple[int, bytes]] = []
         self._withdrawn: set[str] = set()
         self.policies: dict[str, str] = {}
@@ -97,6 +99,8 @@ class LogBook:
     async def refresh(self) -> None:
         """Read what is new, checking the chain; then the version of `authority`."""
         account = await self.ledger.account(AUTHORITY)
+        stands = await self.ledger.head(LOG)
+        self.away = stands.state if stands is not None and elsewhere(stands.state) else ""
         after = self.head.seq if self.head else -1
         prev = self.head.hash if self.head else ""
         async for raw in self.ledger.read(LOG, after):
@@ -114,6 +118,11 @@ class LogBook:
             await self._fold(record)
             self.head = Head(LOG, record.seq, prev, record.epoch)
         self.authority = account.version if account else 0
+
+    def refuse_elsewhere(self) -> None:
+        """Raises Conflict when nothing may be driven here any more, or yet. As of the last `refresh`."""
+        if self.away:
+            raise refusal("this ledger", self.away)
 
     async def _fold(self, record: r.AnyRecord) -> None:
         match record.fact:
@@ -195,6 +204,7 @@ class LogBook:
 
         `raises`: this changes authority. `numbered`: a refused start, which takes a register number in the same commit.
         """
+        self.refuse_elsewhere()
         for _ in range(TRIES):
             at = self._position(drafts[0])
             register = await self._balance(REGISTER) if numbered else Balance(REGISTER)
@@ -212,6 +222,7 @@ class LogBook:
                 )
             except Conflict:
                 await self.refresh()
+                self.refuse_elsewhere()
                 continue
             await self.refresh()
             return head

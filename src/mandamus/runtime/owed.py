@@ -6,17 +6,22 @@ carries. The rule a newcomer would break: who carried it may die first, so what 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 import msgspec
 
 from mandamus.core import records as r
 from mandamus.core.accounts import Delta, narrowed
+from mandamus.core.rules import wakes
 from mandamus.core.run import Run
+from mandamus.errors import Conflict, Unavailable
+from mandamus.ports import AT_REST, Wake
 from mandamus.proof.books import expected
 from mandamus.runtime.books import Change
-from mandamus.runtime.session import Session
+from mandamus.runtime.session import SETTLES_MAX, Session
 
+SOON_US = 2_000_000
 KINDS = frozenset((r.ActionStarted, r.ActionEnded, r.RunHalted, r.StopRequested))
 _delta = msgspec.json.Decoder(Delta)
 
@@ -48,6 +53,27 @@ async def missing(s: Session, moved: Iterable[r.AnyRecord]) -> list[Change]:
     for account in {c.account for c in out}:
         known[account] = {c.seq for c in out if c.account == account} if await _even(s, account) else await _heard(s, account)
     return [c for c in out if c.seq not in known[c.account]]
+
+
+async def settle(s: Session) -> None:
+    """Before a run is given back: what an outcome left behind is settled now, or the run is due again soon, and its next owner does it."""
+    if not s.books.owed or s.unsaved or s.head is None or s.run.life == "sealed":
+        return
+    at, word = wakes(s.run, s.due(), s.parked)
+    with contextlib.suppress(Conflict, Unavailable):  # the next owner reads what is owed from the chain
+        for _ in range(SETTLES_MAX if word in AT_REST else 3):
+            also = await s.books.writes(s.run.id)
+            try:
+                s.head = await s.env.ledger.append(s.run.id, s.head, [], also=also, wake=Wake(at, s.run.cursor, word))
+            except Conflict as conflict:
+                if conflict.on != "account":
+                    raise
+                s.books.forget()
+            else:
+                s.books.appended(also, True)
+                return
+        soon = s.env.time.now() + SOON_US
+        s.head = await s.env.ledger.append(s.run.id, s.head, [], wake=Wake(soon if at is None else min(at, soon), s.run.cursor, word))
 
 
 async def _even(s: Session, id: str) -> bool:

@@ -14,10 +14,10 @@ from msgspec import UNSET
 
 from mandamus.core import records as r
 from mandamus.core.accounts import REGISTER, Balance
-from mandamus.core.clock import rfc3339
+from mandamus.core.clock import Clock, rfc3339
 from mandamus.core.digests import ownership
 from mandamus.core.records import EMPTY_ROOT, genesis_prev
-from mandamus.core.rules import owned, wakes
+from mandamus.core.rules import owned
 from mandamus.core.run import EMPTY
 from mandamus.core.seal import Content, Draft, Position, seal
 from mandamus.errors import Conflict, Misuse, ProofError, Unavailable
@@ -26,50 +26,76 @@ from mandamus.proof.chain import Walk, further
 from mandamus.proof.keys import b64
 from mandamus.proof.life import Life
 from mandamus.runtime import mail, owed, prepare, threads
+from mandamus.runtime.away import elsewhere, refusal
 from mandamus.runtime.env import Bound, Env, ulid
 from mandamus.runtime.session import Session
 
 ISOLATION = "in_process"
+OPENINGS_MAX = 64  # tries to take the next number of the register
 PAGE = 256  # records are verified and folded in batches, and let go
 
 
-async def open_run(env: Env, bound: Bound, prompt: str, *, run_id: str = "", user: r.User | None = None, **genesis: Any) -> Session:
-    """A new run: its genesis takes the next register number in the same append. Raises Conflict when `run_id` exists."""
+async def open_run(
+    env: Env, bound: Bound, prompt: str, *, run_id: str = "", user: r.User | None = None, pool: str = "", prio: int | None = None,
+    hold: bool = True, **genesis: Any,
+) -> Session:  # fmt: skip
+    """A new run: its genesis takes the next register number in the same append. Raises Conflict when `run_id` exists.
+
+    `hold` False: nobody owns it, and a worker of `pool` takes it; who has the higher `prio` goes first.
+    """
+    env.log.refuse_elsewhere()
     id = run_id or ulid(env.time)
-    for _ in range(8):
-        account = await env.ledger.account(REGISTER)
-        before = Balance(REGISTER) if account is None else Balance(REGISTER, account.version, account.hash, account.reserved, account.spent)
-        fact = r.RunOpened(
-            agent=bound.spec.name, anchor=r.Anchor(root=EMPTY_ROOT, size=0), budget=bound.spec.budget, clock=env.clock(bound.spec.timezone),
-            default=bound.book.default, definition=bound.definition, environment=bound.spec.environment, isolation=ISOLATION,
-            manifest=bound.manifest, nonce=env.time.entropy(16).hex(), origin=env.origin,
-            plugins=tuple(f"{name}@{version}:{digest}" for name, version, digest in bound.spec.plugins), policy=bound.book.digest,
-            profile=bound.spec.profile, register=r.Register(number=before.version + 1, prev=before.hash), tenant=env.tenant, tier=env.tier,
-            trusted_code=bound.trusted_code, user=UNSET if user is None else user, **genesis,
-        )  # fmt: skip
-        actor = r.Actor(agent=bound.spec.name, principal=user.principal if user else "p-local", runtime=bound.definition)
-        position = Position(id, -1, genesis_prev(id, fact), 1)
-        drafts = [Draft(fact, 0, (Content("input", prompt),), actor)]
-        if bound.spec.price is not UNSET:
-            drafts.append(Draft(r.ModelPriced(price=bound.spec.price), 0))
-        sealed, position = seal(drafts, position, rfc3339(env.time.now()), env.salts)
-        after, delta = before.plus(id, 0)
-        also = [AccountWrite(after.id, after.version, after.hash, 0, 0, delta, id, 0)]
-        s = Session(env, bound, EMPTY, position, None)
-        for one in sealed:
-            s.fold_in(one.record, one.hash)
-        s.values[(0, "input")] = prompt
+    for n in range(OPENINGS_MAX):
+        if n > 1:  # another process is always first: not in step with it, then
+            jitter = int.from_bytes(env.time.entropy(2), "big") % (1_000 << min(n, 6))
+            await env.time.sleep_until(env.time.now() + jitter)
         try:
-            s.head = await env.ledger.append(
-                id, None, [x.raw for x in sealed], payloads=sealed[0].payloads, also=also, wake=Wake(wakes(s.run)[0], 0, "running")
-            )
+            async with env.turnstile:  # of two that read one register, one would be refused; each in its turn is not
+                s = await _open(env, bound, prompt, id, user, hold, pool, prio, genesis)
         except Conflict as conflict:
             if conflict.on == "account":
                 continue
             raise
-        s.saved = (s.run, s.position, s.transcript.mark())
-        return await _hold(s)
+        return await _hold(s) if hold else s
     raise Conflict("the register of this ledger is busy", on="account", fix="try again")
+
+
+async def _open(
+    env: Env, bound: Bound, prompt: str, id: str, user: r.User | None, hold: bool, pool: str, prio: int | None, genesis: dict[str, Any]
+) -> Session:
+    account = await env.ledger.account(REGISTER)
+    before = Balance(REGISTER) if account is None else Balance(REGISTER, account.version, account.hash, account.reserved, account.spent)
+    fact = r.RunOpened(
+        agent=bound.spec.name, anchor=r.Anchor(root=EMPTY_ROOT, size=0), budget=bound.spec.budget, clock=env.clock(bound.spec.timezone),
+        default=bound.book.default, definition=bound.definition, environment=bound.spec.environment, isolation=ISOLATION,
+        manifest=bound.manifest, nonce=env.time.entropy(16).hex(), origin=env.origin,
+        plugins=tuple(f"{name}@{version}:{digest}" for name, version, digest in bound.spec.plugins), policy=bound.book.digest,
+        profile=bound.spec.profile, register=r.Register(number=before.version + 1, prev=before.hash), tenant=env.tenant, tier=env.tier,
+        trusted_code=bound.trusted_code, user=UNSET if user is None else user, **genesis,
+    )  # fmt: skip
+    actor = r.Actor(agent=bound.spec.name, principal=user.principal if user else "p-local", runtime=bound.definition)
+    position = Position(id, -1, genesis_prev(id, fact), 1)
+    drafts = [Draft(fact, 0, (Content("input", prompt),), actor)]
+    if bound.spec.price is not UNSET:
+        drafts.append(Draft(r.ModelPriced(price=bound.spec.price), 0))
+    sealed, position = seal(drafts, position, rfc3339(env.time.now()), env.salts)
+    after, delta = before.plus(id, 0)
+    also = [AccountWrite(after.id, after.version, after.hash, 0, 0, delta, id, 0)]
+    s = Session(env, bound, EMPTY, position, None)
+    for one in sealed:
+        s.fold_in(one.record, one.hash)
+    s.values[(0, "input")] = prompt
+    s.head = await env.ledger.append(
+        id, None, [x.raw for x in sealed], payloads=sealed[0].payloads, also=also, wake=_first_wake(s, hold, pool, prio)
+    )
+    s.saved = (s.run, s.position, s.transcript.mark())
+    return s
+
+
+def _first_wake(s: Session, hold: bool, pool: str, prio: int | None) -> Wake:
+    """Whoever means to drive it claims it next: until then no worker is to think that nobody does."""
+    now = s.env.time.now()
+    return Wake(now + s.env.lease_ms * 1000 if hold else now, 0, "running", pool, prio)
 
 
 async def _hold(s: Session) -> Session:
@@ -134,19 +160,22 @@ def _refuse_broken(walked: Walk, head: Head) -> None:
         )  # fmt: skip
 
 
-async def take_over(env: Env, bound: Bound, run: str) -> Session:
-    """Own a run. Raises Conflict (nothing written) while another process holds it."""
-    held = await env.ledger.claim("default", env.lease_ms, run=run)
+async def take_over(env: Env, bound: Bound, run: str, held: Head | None = None) -> Session:
+    """Own a run; `held`: its lease, when it was claimed already. Raises Conflict (nothing written) while another process holds it."""
+    held = held or await env.ledger.claim("default", env.lease_ms, run=run)
     if held is None:
         raise Misuse(f"there is no run {run}", code="MDM-0250", fix="mandamus runs")
     try:
+        await refuse_elsewhere(env, held)
         s = await read_run(env, bound, run)
+        if s.run.head != held.hash:  # an earlier owner wrote once more, before it heard that its lease has run out
+            raise Conflict(f"another process drove run {run} before it could be read", on="run", head=s.head, fix="mandamus show " + run)
         s.head, s.live = held, held
         if s.run.life == "sealed":
             return s
         await recall(s)
-        s.books.owed = await owed.missing(s, s.moved) if s.moved else []
         await _say_so(s)
+        s.books.owed = await owed.missing(s, s.moved) if s.moved else []  # no earlier owner settles any more
         if s.head.mail > s.run.cursor:
             await mail.drain(s)
         return s
@@ -155,13 +184,26 @@ async def take_over(env: Env, bound: Bound, run: str) -> Session:
         raise
 
 
+async def refuse_elsewhere(env: Env, held: Head) -> None:
+    """A run that was copied to another ledger is driven there; mail that still comes here wakes nobody."""
+    if elsewhere(held.state):
+        await env.ledger.append(held.run, held, [], wake=Wake(None, held.mail, held.state))
+        raise refusal(f"run {held.run}", held.state)
+    env.log.refuse_elsewhere()
+
+
 async def _say_so(s: Session) -> None:
+    own(s, s.clock())
+    await s.save()
+
+
+def own(s: Session, clock: Clock) -> None:
+    """The records of a takeover, behind all that is stored; the next append writes them."""
     nonce, epoch = ulid(s.env.time), s.run.epoch + 1
     statement = ownership(epoch=epoch, nonce=nonce, origin=s.run.genesis.origin, prev=s.run.head, run=s.run.id, worker=s.env.worker)
-    fact = r.RunOwned(clock=s.clock(), nonce=nonce, signature=b64(s.env.signer.sign(statement)), worker=s.env.worker)
+    fact = r.RunOwned(clock=clock, nonce=nonce, signature=b64(s.env.signer.sign(statement)), worker=s.env.worker)
     s.position = Position(s.run.id, s.run.seq, s.run.head, epoch)
     s.record(owned(s.run, fact))
-    await s.save()
 
 
 async def recall(s: Session) -> None:
@@ -189,12 +231,21 @@ async def give_back(s: Session) -> None:
         return
     s.live = None
     try:
+        await owed.settle(s)
         await _wake_parent(s)
     finally:  # whoever is cancelled here gives the run back all the same: nothing else would, while this process lives
         if threads.busy(s.run.id):
-            s.env.lingering[s.run.id] = asyncio.get_running_loop().create_task(_when_quiet(s.env, s.head))
+            s.env.lingering[s.run.id] = asyncio.get_running_loop().create_task(_when_quiet(s.env, _rested(s, s.head)))
         else:
-            await s.env.ledger.renew(s.head, 0)
+            with contextlib.suppress(Conflict):  # its lease ran out, and there is nothing to give back
+                await s.env.ledger.renew(_rested(s, s.head), 0)
+
+
+def _rested(s: Session, head: Head) -> Head:
+    """As it is given back. Whoever brought it to a wait has proved that it is no poison; whoever was asked to go has at least not died."""
+    if head.state != "running":
+        return msgspec.structs.replace(head, tries=0)
+    return msgspec.structs.replace(head, tries=max(0, head.tries - 1)) if s.env.leaving else head
 
 
 async def _wake_parent(s: Session) -> None:
@@ -212,4 +263,5 @@ async def _when_quiet(env: Env, head: Head) -> None:
     while threads.busy(head.run):
         await asyncio.sleep(threads.QUIET_S)
     env.lingering.pop(head.run, None)
-    await env.ledger.renew(head, 0)
+    with contextlib.suppress(Conflict):
+        await env.ledger.renew(head, 0)

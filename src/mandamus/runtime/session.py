@@ -236,7 +236,7 @@ class Session:
         raise AssertionError("the last fault is raised")
 
     async def _came_through(self, fault: Unavailable | Conflict) -> Head | None:
-        """The head, when it is what we sent. None: it still stands where it stood, or nobody can say. Raises Conflict when it is foreign."""
+        """The head, when it is what we sent. None: it stands where it stood, or nobody can say. Raises Conflict when it is foreign."""
         try:
             now = await self.env.ledger.head(self.run.id)
         except Unavailable:
@@ -252,6 +252,7 @@ class Session:
         cut = next((i for i, x in enumerate(self.unsaved) if isinstance(x.record.fact, r.ActionJudged)), len(self.unsaved))
         self._rewind(cut)
         await self.env.log.refresh()
+        self.env.log.refuse_elsewhere()
 
     def _unseal(self) -> bool:
         """A run is not sealed while an account has not heard of what it spent: behind the seal nothing could carry it any more.
@@ -290,7 +291,8 @@ class Session:
 
     # -- effects in flight -------------------------------------------------------------------------------------------------
     def launch(self, effect: e.Effect, work: Coroutine[Any, Any, e.Input]) -> None:
-        self.flying[effect] = asyncio.get_running_loop().create_task(self._fly(effect, work))
+        self.flying[effect] = task = asyncio.get_running_loop().create_task(self._fly(effect, work))
+        task.add_done_callback(lambda _: work.close())  # cancelled before its first step, nobody else would
 
     async def _fly(self, effect: e.Effect, work: Coroutine[Any, Any, e.Input]) -> e.Input:
         """Rings from inside the task: a callback of the task would wake the loop one turn of the event loop later."""

@@ -16,7 +16,8 @@ WIRING: Pages = {
     ),
     "MDM-0111": (
         "No driver for this ledger",
-        "sqlite:///relative.db, sqlite:////absolute.db, postgres://USER@HOST/DATABASE, nats://HOST/NAME or memory:; more schemes can be registered in wiring.LEDGERS.",
+        "sqlite:///relative.db, sqlite:////absolute.db, postgres://USER@HOST/DATABASE, nats://HOST/NAME or memory:; more schemes can be "
+        "registered in wiring.LEDGERS.",
     ),
     "MDM-0112": (
         "The driver of this ledger is not installed",
@@ -41,6 +42,11 @@ WIRING: Pages = {
     "MDM-0124": (
         "A payload that the ledger cannot hold",
         "Up to 256 KiB stand in the ledger, in plain form.",
+    ),
+    "MDM-0125": (
+        "What could never be erased again",
+        "Postgres and NATS keep what they were given for ever. Outside tier dev they take no plain payload of class personal, confidential "
+        "or special_category; sealed payloads, which can be forgotten by their key, come with the evidence log. Until then: SQLite.",
     ),
     "MDM-0130": ("The ledger's place cannot be used", "A ledger is one file in a folder that exists."),
     "MDM-0131": ("A file of another program", "Choose another name for the ledger; this one is left as it is."),
@@ -184,6 +190,11 @@ AGENTS: Pages = {
         "The ledger belongs to another key",
         "Its log was opened with another key than keys/log.pem beside it. Put that file back; without it the ledger can be read and "
         "verified, not continued: begin another by --ledger sqlite:///NEW.db.",
+    ),
+    "MDM-0242": (
+        "A key of this ledger is not here",
+        "Its log names the keys that it began with. On the machine of a worker only keys/log.pem need stand; what the administrator or "
+        "the bundle key signs is done where that key lies. No new one is made in its place.",
     ),
     "MDM-0250": ("No such run", "`mandamus runs` lists them; --ledger names another ledger."),
     "MDM-0251": ("No such thread", "A thread is named by a run of the same ledger."),

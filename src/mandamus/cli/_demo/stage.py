@@ -66,8 +66,8 @@ class Part:
 class Stage:
     """`begin` sends an actor on, `play` is a whole part. A context manager: nobody outlives it."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, uri: str) -> None:
+        self._folder, self._uri = folder, uri
         self._parts: list[Part] = []
         self._bank: subprocess.Popen[str] | None = None
 
@@ -82,7 +82,7 @@ class Stage:
         return str(json.loads(line)["url"])
 
     def begin(self, role: str, **order: Any) -> Part:
-        part = Part({"role": role, "folder": str(self._folder), **order})
+        part = Part({"role": role, "folder": str(self._folder), "ledger": self._uri, **order})
         self._parts.append(part)
         return part
 

@@ -1,7 +1,7 @@
 """The seven steps, each done by real processes: ask, judge, approve, crash, resume, prove, tamper; and the plain loop beside them.
 
-`tell(folder, pause) -> yields Step`. The rule a newcomer would break: no number here is written by hand; each comes from the ledger,
-the bank or the verifier of this very run, and a step whose outcome is not the promised one raises.
+`tell(folder, ground, pause) -> yields Step`. The rule a newcomer would break: no number here is written by hand; each comes from the
+ledger, the bank or the verifier of this very run, and a step whose outcome is not the promised one raises.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mandamus import wiring
 from mandamus.cli._demo import scene
-from mandamus.cli._demo.scene import Step
+from mandamus.cli._demo.scene import Ground, Step
 from mandamus.cli._demo.stage import Part, Stage
 from mandamus.errors import EngineFault, Refused
 from mandamus.testing.bank import Bank
@@ -25,10 +24,10 @@ Pause = Callable[[str], None]
 Consent = Callable[[dict[str, Any]], bool]
 
 
-def tell(folder: Path, pause: Pause = lambda before: None, consent: Consent = lambda card: True) -> Iterator[Step]:
+def tell(folder: Path, ground: Ground, pause: Pause = lambda before: None, consent: Consent = lambda card: True) -> Iterator[Step]:
     """Play it. `pause(name)` is called before each step; `consent(card)` is Alice's answer when a person plays her."""
-    with Stage(folder) as stage:
-        told = Story(folder, stage, stage.bank(), consent)
+    with Stage(folder, ground.uri) as stage:
+        told = Story(folder, ground, stage, stage.bank(), consent)
         for step in (told.ask, told.judge, told.approve, told.crash, told.resume, told.prove, told.tamper):
             pause(step.__name__)
             yield step()
@@ -37,9 +36,10 @@ def tell(folder: Path, pause: Pause = lambda before: None, consent: Consent = la
 class Story:
     """What one step leaves for the next."""
 
-    def __init__(self, folder: Path, stage: Stage, bank_url: str, consent: Consent) -> None:
-        self.folder, self.stage, self.bank_url, self.bank, self.consent = folder, stage, bank_url, Bank(bank_url), consent
-        self.bundle, self.trust = folder / "run.bundle", wiring.home_of(scene.ledger_uri(folder)).trust_file
+    def __init__(self, folder: Path, ground: Ground, stage: Stage, bank_url: str, consent: Consent) -> None:
+        self.folder, self.ground, self.stage, self.consent = folder, ground, stage, consent
+        self.bank_url, self.bank = bank_url, Bank(bank_url)
+        self.bundle, self.trust = folder / "run.bundle", scene.home(folder).trust_file
         self.asked: dict[str, Any] = {}
         self.worker: Part
 
@@ -84,8 +84,9 @@ class Story:
         done = self._work()
         _must(done["state"] == "completed" and done["via"] == "reconciled", "the payment is found at the bank, and adopted")
         paid = len(self.bank.payments())
+        _must((done["waited_ms"] > 0) == (self.ground.lease_ms > 0), "a lease is waited for, a dead owner's lock is not")
         plain = self._plain_loop() - paid
-        keys = ("pid", "folded", "via", "result", "state", "events")
+        keys = ("pid", "folded", "via", "result", "state", "events", "waited_ms")
         return Step(5, "resume", {**{k: done[k] for k in keys}, "payments": paid, "plain_loop_payments": plain})
 
     def prove(self) -> Step:

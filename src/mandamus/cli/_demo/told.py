@@ -15,6 +15,10 @@ def head(folder: str) -> str:
     return f"offline - no key - nothing leaves this machine - folder {folder}"
 
 
+def ground(tier: str, says: str) -> str:
+    return f"tier {tier}: {says}, stopped at the end"
+
+
 def lines(step: Step) -> list[str]:
     first, *rest = _TOLD[step.name](step.facts)
     return [f"{step.n} {step.name:<9}{first}", *(" " * 11 + row for row in rest)]
@@ -54,7 +58,9 @@ def _crash(f: dict[str, Any]) -> list[str]:
 
 def _resume(f: dict[str, Any]) -> list[str]:
     paid = f"{f['payments']} payment" + ("" if f["payments"] == 1 else "s")
+    waited = f"refused for {f['waited_ms'] / 1000:.1f} s: no server can see that the owner died, so its lease must run out"
     return [
+        *([_row(f"process {f['pid']}", waited)] if f["waited_ms"] else []),
         _row(f"process {f['pid']}", f"{f['folded']} events folded; send_payment IN DOUBT; bank asked by operation id: found, adopted"),
         _row("the bank saw", f"{paid}      the same story in a plain loop: {f['plain_loop_payments']}"),
     ]

@@ -13,6 +13,10 @@ UPDATE head SET seq = ?, hash = ?, epoch = ?, tries = ?, state = ? WHERE no = ?
 -- move_head_and_wake --
 UPDATE head SET seq = ?, hash = ?, epoch = ?, tries = ?, state = ?, wake_at = ? WHERE no = ?
 
+-- reserve_mail --
+-- Messages that come later get higher numbers than this.
+UPDATE head SET mail = ?1 WHERE no = ?2 AND mail < ?1
+
 -- place --
 UPDATE head SET pool = ?, prio = ? WHERE no = ?
 
@@ -59,7 +63,8 @@ WHERE run > ?1 AND (?2 IS NULL OR state = ?2) ORDER BY run LIMIT 256
 SELECT id FROM mailbox WHERE run = ? AND key = ?
 
 -- add_message --
-INSERT INTO mailbox (run, key, body) VALUES (?, ?, ?) RETURNING id
+-- Behind every message of the file, and behind the cursor that the run brought along from another ledger.
+INSERT INTO mailbox (run, key, body, id) VALUES (?1, ?2, ?3, max(coalesce((SELECT max(id) FROM mailbox), 0), ?4) + 1) RETURNING id
 
 -- announce_message --
 -- The run is due at once; an earlier instant stays.
@@ -87,7 +92,7 @@ AND state NOT IN ('halted', 'completed', 'failed', 'cancelled') ORDER BY wake_at
 UPDATE head SET owner = ?, lease_until = ?, tries = tries + 1 WHERE no = ?
 
 -- move_lease --
-UPDATE head SET owner = ?, lease_until = ? WHERE no = ?
+UPDATE head SET owner = ?, lease_until = ?, tries = ? WHERE no = ?
 
 -- duty --
 SELECT holder, until, epoch FROM duty WHERE name = ?

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 
+import msgspec
+
 from mandamus.core.payload import INLINE_MAX
 from mandamus.core.records import LOG
 from mandamus.errors import Conflict, Misuse
@@ -110,6 +112,18 @@ class WorkCases(Suite):
         assert cursors[0] > 0
         assert await gather(ledger.mailbox("run-1", after=cursors[1])) == mail[2:]
         assert (await head_of(ledger, "run-1")).mail == cursors[-1]
+
+    async def test_mail_that_comes_later_lies_behind_the_cursor_that_was_told(self, ledger: Ledger) -> None:
+        """A run that was copied from elsewhere brings the cursor of its fold along: what is sent to it here must not pass for read."""
+        chain = Chain("run-1")
+        head = await put(ledger, None, chain.genesis(), wake=Wake(None, 5_000_000))
+        await ledger.send("run-1", b"one")
+        head = await put(ledger, await head_of(ledger, "run-1"), chain.next(), wake=Wake(None, 5_000_000))
+        assert head.mail > 5_000_000
+        assert head.wake_at is not None, "it lies unread"
+        assert [text for _, _, text in await gather(ledger.mailbox("run-1", after=5_000_000))] == [b"one"]
+        await ledger.send("run-1", b"two")
+        assert [text for _, _, text in await gather((await self.another()).mailbox("run-1", after=head.mail))] == [b"two"]
 
     async def test_mail_to_nobody_is_a_mistake(self, ledger: Ledger) -> None:
         await expect(Misuse, ledger.send("run-none", b"hello"))
@@ -265,6 +279,17 @@ class WorkCases(Suite):
             head = await put(ledger, claimed, chain.next(turn(), fact))
             assert (head.tries, (await head_of(ledger, "run-1")).tries) == (0, 0)
             await ledger.renew(head, 0)
+
+    async def test_a_give_back_may_say_that_the_claim_came_to_something(self, ledger: Ledger) -> None:
+        """The row keeps the smaller count; renewing changes none."""
+        await put(ledger, None, Chain("run-1").genesis())
+        for told, kept in ((0, 0), (1, 1), (1, 1), (9, 2), (0, 0)):
+            head = await ledger.claim(POOL, TTL, run="run-1")
+            assert head is not None
+            renewed = await ledger.renew(msgspec.structs.replace(head, tries=0), TTL)
+            assert renewed.tries == head.tries == (await head_of(ledger, "run-1")).tries
+            await ledger.renew(msgspec.structs.replace(head, tries=told), 0)
+            assert (await head_of(ledger, "run-1")).tries == kept
 
     async def test_appending_without_a_claim_is_legal(self, ledger: Ledger) -> None:
         chain, second = Chain("run-1"), await self.another()

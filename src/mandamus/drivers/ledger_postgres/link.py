@@ -1,0 +1,344 @@
+"""Connections to one Postgres, and what its errors mean: `Link.fetch` reads, `Link.write` commits one statement.
+
+    link = Link(Address.of("postgres://worker@db:5432/books?schema=mandamus"), "host pid 4121 9f3c")
+    rows = await link.write(sql, values)
+
+A write ends in one of three ways: acknowledged at full level; refused, which is known to have changed nothing; or unknown, because the
+connection went away before the answer. The rule a newcomer would break: a commit can be "acknowledged" and yet be nowhere but here.
+When somebody cancels the wait for the synchronous standby, Postgres answers success with a warning. A warning is an unknown outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import select
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from mandamus.errors import EngineFault, MandamusError, Misuse, ProofError, Unavailable
+
+try:
+    import psycopg
+    from psycopg import AsyncConnection, errors, pq
+    from psycopg.conninfo import conninfo_to_dict
+    from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
+    from psycopg_pool import AsyncConnectionPool, PoolTimeout
+except ImportError as error:  # an extra: most ledgers are files
+    raise Misuse(
+        "the Postgres driver is not installed", code="MDM-0111", found=str(error), fix="pip install 'mandamus[postgres]'"
+    ) from None
+
+Fault = psycopg.Error  # what its statements raise, for our files beside this one: they import psycopg only through here
+UniqueViolation = errors.UniqueViolation
+InsufficientPrivilege = errors.InsufficientPrivilege
+
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # its pool tells failed attempts to the log; ours become errors
+
+CONNECT_S = 10  # for a connection, a restart or a failover included; `connect_timeout=` of the URI is another number
+ANSWER_S = 30  # for a statement; a commit that waits for its standby longer has an unknown outcome
+TRIES = 5
+_OURS = {"schema": "mandamus", "sync": "", "pooler": "", "listen": "", "connections": "16"}
+_CHOICES = {"sync": ("", "required"), "pooler": ("", "transaction")}
+_LEAVING = ("08", "57P")  # classes of errors that end the connection, whatever became of the statement
+
+Rows = list[tuple[Any, ...]]
+
+
+class Address(Struct, frozen=True):
+    """A ledger's URI, taken apart. `conninfo` is libpq's part of it."""
+
+    conninfo: str
+    where: str  # without the password
+    schema: str
+    standby: bool  # a synchronous standby must be configured
+    pooled: bool  # behind a pooler of transactions: no session keeps anything
+    listen: str  # conninfo of the connection that hears notifications, "" = none
+    connections: int
+    patience: int  # seconds
+
+    @classmethod
+    def of(cls, uri: str) -> Address:
+        """Raises Misuse."""
+        parts = urlsplit(uri)
+        asked = parse_qsl(parts.query, keep_blank_values=True)
+        ours = _OURS | {name: value for name, value in asked if name in _OURS}
+        for name, choices in _CHOICES.items():
+            if ours[name] not in choices:
+                raise _bad(f"{name}={ours[name]}", f"{name}={choices[1]}")
+        if not (ours["connections"].isascii() and ours["connections"].isdecimal() and 1 <= int(ours["connections"]) <= 1000):
+            raise _bad(f"connections={ours['connections']}", "connections=1 to 1000")
+        rest = urlencode([(name, value) for name, value in asked if name not in _OURS])
+        conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
+        try:
+            known = conninfo_to_dict(conninfo)
+            conninfo_to_dict(ours["listen"])
+        except psycopg.Error:  # its text may quote the password
+            raise _bad("what libpq cannot read", "postgres://USER@HOST:PORT/DATABASE?schema=mandamus") from None
+        pooled = ours["pooler"] == "transaction"
+        where = f"{known.get('host', 'localhost')}:{known.get('port', '5432')}/{known.get('dbname', '')}"
+        listen = ours["listen"] or ("" if pooled else conninfo)
+        patience = int(known.get("connect_timeout") or CONNECT_S)
+        return cls(conninfo, where, ours["schema"], ours["sync"] == "required", pooled, listen, int(ours["connections"]), patience)
+
+
+class Connection(AsyncConnection[tuple[Any, ...]]):
+    """One that remembers whether the server warned during the last statement."""
+
+    warning = ""
+
+
+class Link:
+    """`vet(connection)` is asked about each new connection before anything else uses it, and raises when the server is unfit.
+
+    `prepare(connection)` is asked once, about the first one.
+    """
+
+    def __init__(self, address: Address, name: str) -> None:
+        self.address, self._name = address, name
+        self.vet: Callable[[Connection], Awaitable[None]] = _no_question
+        self.prepare: Callable[[Connection], Awaitable[None]] = _no_question
+        self._pool: AsyncConnectionPool[Connection] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening = asyncio.Lock()
+        self._prepared = False
+        self._fault: MandamusError | None = None  # why the last new connection was not taken
+
+    # -- statements ----------------------------------------------------------------------------------------------------------
+    async def fetch(self, sql: str, values: Mapping[str, Any]) -> Rows:
+        """Reads. A connection that turns out to be dead is no answer: the next one is asked."""
+        for left in reversed(range(TRIES)):
+            try:
+                return await self._once(sql, values)
+            except Unavailable as lost:
+                if lost.outcome == "none" or not left:
+                    raise Unavailable(lost.diagnosis.what, outcome="none", **_rest(lost)) from None
+        raise AssertionError("the last fault is raised")
+
+    async def write(self, sql: str, values: Mapping[str, Any]) -> Rows:
+        """Commits. Raises Unavailable with what is known of the outcome, Misuse, EngineFault, ProofError; `UniqueViolation` as it is."""
+        for _ in range(TRIES):
+            try:
+                return await self._once(sql, values)
+            except (errors.SerializationFailure, errors.DeadlockDetected):
+                continue  # rolled back whole: the same statement again is the same question
+        raise Unavailable(
+            "Postgres undid the write again and again",
+            outcome="none",
+            code="MDM-0553",
+            where=self.address.where,
+            why="other writers stood in its way each time",
+            fix="try again",
+        )
+
+    async def _once(self, sql: str, values: Mapping[str, Any]) -> Rows:
+        connection = await self._borrow()
+        connection.warning = ""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                cursor = await connection.execute(sql, values, prepare=not self.address.pooled, binary=True)
+                rows = await cursor.fetchall() if cursor.description else []
+        except TimeoutError:
+            raise self._silent() from None
+        except (errors.SerializationFailure, errors.DeadlockDetected, UniqueViolation):
+            raise
+        except psycopg.Error as error:
+            raise translate(error, self.address.where) from None
+        finally:
+            await self._give_back(connection)
+        if connection.warning:
+            raise self._half_committed(connection.warning)
+        return rows
+
+    # -- connections ---------------------------------------------------------------------------------------------------------
+    async def connect(self, conninfo: str = "") -> Connection:
+        """One outside of the pool; the caller closes it. Raises Unavailable."""
+        try:
+            return await Connection.connect(conninfo or self.address.conninfo, **self._options())
+        except (psycopg.Error, OSError) as error:
+            raise unreachable(self.address.where, error) from None
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None and self._loop is asyncio.get_running_loop():
+            await pool.close()
+
+    async def _borrow(self) -> Connection:
+        pool = self._pool
+        if pool is None or self._loop is not asyncio.get_running_loop():
+            pool = await self._open()
+        deadline = asyncio.get_running_loop().time() + self.address.patience
+        while True:
+            try:
+                connection = await pool.getconn(max(0.1, deadline - asyncio.get_running_loop().time()))
+            except PoolTimeout as error:
+                raise self._fault or unreachable(self.address.where, error) from None
+            if not _hung_up(connection):
+                return connection
+            await connection.close()  # nothing was sent on it: this is no unknown outcome
+            await pool.putconn(connection)
+
+    async def _give_back(self, connection: Connection) -> None:
+        if self._pool is not None:
+            await self._pool.putconn(connection)
+        else:
+            await connection.close()
+
+    async def _open(self) -> AsyncConnectionPool[Connection]:
+        """At the first await, and again in another event loop: connections belong to the loop that they were made in."""
+        async with self._opening:
+            if self._pool is not None and self._loop is asyncio.get_running_loop():
+                return self._pool
+            if not self._prepared:
+                first = await self.connect()
+                try:
+                    await self._configure(first)
+                    await self.prepare(first)
+                except psycopg.Error as error:
+                    raise translate(error, self.address.where) from None
+                finally:
+                    await first.close()
+                self._prepared = True
+            pool = AsyncConnectionPool(
+                self.address.conninfo,
+                connection_class=Connection,
+                kwargs=self._options(),
+                min_size=1,
+                max_size=self.address.connections,
+                open=False,
+                configure=self._configure,
+                name=self._name,
+                timeout=self.address.patience,
+                reconnect_timeout=2,  # then the next who asks begins anew, without waiting out a long pause
+            )
+            await pool.open()
+            self._pool, self._loop = pool, asyncio.get_running_loop()
+            return pool
+
+    async def _configure(self, connection: Connection) -> None:
+        for dumper in (Int8Dumper, Int8BinaryDumper):  # one type for all integers: one prepared statement for all
+            connection.adapters.register_dumper(int, dumper)
+
+        def heard(said: errors.Diagnostic) -> None:
+            if said.severity_nonlocalized in ("WARNING", None):
+                connection.warning = said.message_primary or "a warning without words"
+
+        connection.add_notice_handler(heard)
+        try:
+            await self.vet(connection)
+            self._fault = None
+        except MandamusError as fault:
+            self._fault = fault
+            raise
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "autocommit": True,
+            "prepare_threshold": None if self.address.pooled else 1,
+            "application_name": self._name,
+            "connect_timeout": max(2, self.address.patience // 2),
+            "target_session_attrs": "read-write",  # a replica may be behind: heads come from the primary
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+        }
+
+    # -- diagnoses -----------------------------------------------------------------------------------------------------------
+    def _silent(self) -> Unavailable:
+        return Unavailable(
+            f"Postgres did not answer within {ANSWER_S} s",
+            outcome="unknown",
+            code="MDM-0541",
+            where=self.address.where,
+            why="a commit waits for its synchronous standby, or somebody holds a lock",
+            fix="look at pg_stat_activity and pg_stat_replication; then mandamus resume RUN",
+        )
+
+    def _half_committed(self, said: str) -> Unavailable:
+        return Unavailable(
+            "Postgres committed, but not as safely as it is configured to",
+            outcome="unknown",
+            code="MDM-0542",
+            where=self.address.where,
+            found=said[:200],
+            why="a commit that no standby has is lost with this server",
+            fix="bring the synchronous standby back; then mandamus resume RUN",
+        )
+
+
+def translate(error: psycopg.Error, where: str) -> MandamusError:
+    """Of a statement that was sent. What the server refused in words was rolled back; everything else is unknown."""
+    state, said = error.sqlstate or "", str(error).strip().partition("\n")[0][:300]
+    severity = error.diag.severity_nonlocalized
+    ours = isinstance(error, psycopg.DataError | psycopg.NotSupportedError | psycopg.ProgrammingError)  # said before anything was sent
+    if (not state and not ours) or state.startswith(_LEAVING) or severity in ("FATAL", "PANIC"):
+        return Unavailable(
+            "the connection to Postgres was lost before it answered",
+            outcome="unknown",
+            code="MDM-0541",
+            where=where,
+            found=said,
+            fix="see that the server runs; then mandamus resume RUN",
+        )
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return Unavailable(
+            "Postgres takes no writes", outcome="none", code="MDM-0544", where=where, found=said, fix="connect to the primary"
+        )
+    if isinstance(error, errors.DiskFull):
+        return Unavailable("the disk is full", outcome="none", code="MDM-0512", where=where, found=said, fix="free some space, then resume")
+    if isinstance(error, errors.InsufficientPrivilege):
+        return EngineFault(
+            "this login may not do that in Postgres", code="MDM-0549", where=where, found=said, fix="GRANT the schema's role to it"
+        )
+    if isinstance(error, errors.UndefinedTable | errors.UndefinedColumn | errors.UndefinedFunction | errors.InvalidSchemaName):
+        return EngineFault(
+            "the ledger's tables are not there", code="MDM-0546", where=where, found=said, fix="run the migrations as the schema's owner"
+        )
+    if isinstance(error, psycopg.IntegrityError):
+        return ProofError(
+            "the ledger's tables contradict each other",
+            code="MDM-0631",
+            where=where,
+            found=said,
+            why="a row stands where the head says that there is none: the tables were edited, or restored in part",
+            fix="keep the database as evidence; restore a whole backup, or begin another schema",
+        )
+    if isinstance(error, psycopg.DataError):
+        return Misuse("Postgres cannot store this value", code="MDM-0124", where=where, found=said)
+    return Unavailable("Postgres refused a statement", outcome="none", code="MDM-0552", where=where, found=said, fix="read its log")
+
+
+def unreachable(where: str, error: Exception) -> Unavailable:
+    return Unavailable(
+        "Postgres does not answer",
+        outcome="none",
+        code="MDM-0540",
+        where=where,
+        found=str(error).strip().partition("\n")[0][:300],
+        fix="see that the server runs, accepts this login, and is a primary",
+    )
+
+
+def _hung_up(connection: Connection) -> bool:
+    """Between statements a server says nothing unless it goes; what can be read then is its farewell."""
+    if connection.closed or connection.pgconn.status != pq.ConnStatus.OK:
+        return True
+    poll = select.poll()
+    poll.register(connection.pgconn.socket, select.POLLIN | select.POLLHUP | select.POLLERR)
+    return bool(poll.poll(0))
+
+
+def _rest(fault: Unavailable) -> dict[str, str]:
+    d = fault.diagnosis
+    return {"code": d.code, "where": d.where, "expected": d.expected, "found": d.found, "why": d.why, "fix": d.fix}
+
+
+def _bad(found: str, expected: str) -> Misuse:
+    return Misuse("the ledger's URI cannot be used", code="MDM-0111", expected=expected, found=found[:200])
+
+
+async def _no_question(connection: Connection) -> None:
+    """Nothing is asked."""

@@ -1,0 +1,154 @@
+"""Rows into heads, appends into parameters, and what a refusal says. Pure: nothing here asks the server.
+
+The rule a newcomer would break: several writes to one account in one append are one row of the account and as many deltas, and only
+the first of them is compared with what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mandamus.core.admit import Admitted
+from mandamus.core.payload import Payload
+from mandamus.drivers.ledger_postgres.schema import lock_of
+from mandamus.errors import Conflict, ProofError
+from mandamus.ports import AccountCheck, AccountWrite, Head, Wake
+
+Also = Sequence[AccountWrite | AccountCheck]
+
+
+def head_of(row: Sequence[Any]) -> Head:
+    run, seq, digest, *rest = row[:12]
+    return Head(run, seq, digest.hex(), *rest)
+
+
+def append_values(
+    run: str, after: Head | None, new: Admitted, records: Sequence[bytes], payloads: Sequence[Payload], wake: Wake | None
+) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "run": run,
+        "seq": new.seq,
+        "hash": bytes.fromhex(new.hash),
+        "epoch": new.epoch,
+        "progress": new.progress,
+        "count": len(records),
+        "bodies": list(records),
+        "wakes": wake is not None,
+        "at": wake.at if wake else None,
+        "cursor": wake.cursor if wake else 0,
+        "state": wake.state if wake else None,
+        "pool": (wake.pool or None) if wake else None,
+        "prio": wake.prio if wake else None,
+    }
+    if after is not None:
+        values |= {"after_seq": after.seq, "after_hash": bytes.fromhex(after.hash), "after_epoch": after.epoch}
+    if payloads:
+        values |= {
+            "p_seq": [p.seq for p in payloads],
+            "p_part": [p.part for p in payloads],
+            "p_form": [p.form for p in payloads],
+            "p_bytes": [p.bytes for p in payloads],
+        }
+    return values
+
+
+def account_values(schema: str, also: Also, values: dict[str, Any]) -> bool:
+    """Adds what the accounts need to `values`. False when the entries contradict each other: then no statement is needed."""
+    expected: dict[str, int] = {}
+    written: dict[str, AccountWrite] = {}
+    for entry in also:
+        checks = isinstance(entry, AccountCheck)
+        asks = entry.version if checks else entry.version - 1
+        if not checks and entry.id in written:
+            if asks != written[entry.id].version:
+                return False
+        elif expected.setdefault(entry.id, asks) != asks:
+            return False
+        if isinstance(entry, AccountWrite):
+            written[entry.id] = entry
+    locked = sorted((lock_of(f"account {schema}", id), id in written) for id in expected)
+    deltas = [entry for entry in also if isinstance(entry, AccountWrite)]
+    last = list(written.values())
+    values |= {"ids": list(expected), "versions": list(expected.values())}
+    values |= {"locks": [key for key, _ in locked], "alone": [alone for _, alone in locked]}
+    values |= {"a_id": [w.id for w in last], "a_version": [w.version for w in last], "a_hash": [w.hash for w in last]}
+    values |= {"a_reserved": [w.reserved for w in last], "a_spent": [w.spent for w in last]}
+    values |= {"d_id": [w.id for w in deltas], "d_version": [w.version for w in deltas], "d_run": [w.run for w in deltas]}
+    values |= {"d_seq": [w.seq for w in deltas], "d_body": [w.delta for w in deltas]}
+    return True
+
+
+def check_accounts(run: str, head: Head | None, also: Also, stored: dict[str, int]) -> None:
+    """Checks compare with what is stored; several writes to one account in one append must follow each other."""
+    written: dict[str, int] = {}
+    for entry in also:
+        found = stored.get(entry.id, 0)
+        if isinstance(entry, AccountCheck):
+            expected = entry.version
+        else:
+            found, expected = written.get(entry.id, found), entry.version - 1
+            written[entry.id] = entry.version
+        if found != expected:
+            raise Conflict(
+                f"account {entry.id!r} has moved",
+                on="account",
+                account=entry.id,
+                head=head,
+                code="MDM-0402",
+                where=f"run {run}",
+                expected=f"version {expected}",
+                found=f"version {found}",
+                fix="read the account, judge again, append again",
+            )
+
+
+def same(stored: Head | None, after: Head | None) -> bool:
+    if stored is None or after is None:
+        return stored is after
+    return (stored.seq, stored.hash, stored.epoch) == (after.seq, after.hash, after.epoch)
+
+
+# -- diagnoses ---------------------------------------------------------------------------------------------------------------
+def moved(run: str, after: Head | None, stored: Head | None) -> Conflict:
+    fenced = stored is not None and after is not None and stored.epoch > after.epoch
+    return Conflict(
+        "another owner took the run over" if fenced else "the run is not where the append expected it",
+        on="run",
+        head=stored,
+        code="MDM-0401",
+        where=f"run {run}",
+        expected=_stand(after),
+        found=_stand(stored),
+        why="one chain has one writer; nothing was written",
+        fix="stop driving this run" if fenced else "read the head and fold what is new",
+    )
+
+
+def _stand(head: Head | None) -> str:
+    return f"event {head.seq} ({head.hash[:12]}) of epoch {head.epoch}" if head else "no such run"
+
+
+def owned(head: Head) -> Conflict:
+    return Conflict(
+        f"the run is driven by {head.owner or 'another worker'}",
+        on="run",
+        head=head,
+        code="MDM-0403",
+        where=f"run {head.run}",
+        found=head.owner,
+        why="a run has one driver at a time; nothing was written",
+        fix=f"wait until it is given back, or until its lease runs out; then mandamus resume {head.run}",
+    )
+
+
+def torn(run: str, expected: int, found: int) -> ProofError:
+    return ProofError(
+        "records are missing from the ledger",
+        code="MDM-0632",
+        where=f"run {run}",
+        expected=f"event {expected}",
+        found=f"event {found}" if found >= 0 else "nothing",
+        why="the tables were edited or restored in part",
+        fix="keep the database as evidence; restore a whole backup, or begin another schema",
+    )
