@@ -83,12 +83,15 @@ def counted(store: str) -> Any:
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------------------
-def cores() -> tuple[float, float]:
-    """Seconds that all cores together were used, and that there were."""
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cores() -> tuple[int, int]:
+    """Ticks that all cores together were used, and that there were."""
     with open("/proc/stat") as f:
         ticks = [int(x) for x in f.readline().split()[1:9]]
     idle = ticks[3] + ticks[4]
-    return (sum(ticks) - idle) / os.sysconf("SC_CLK_TCK"), sum(ticks) / os.sysconf("SC_CLK_TCK")
+    return sum(ticks) - idle, sum(ticks)
 
 
 def one_worker(store: str) -> Work:
@@ -162,7 +165,7 @@ def processes(store: str, number: int) -> Work:
         cpu = sum(one["cpu"] for one in said)
         return {
             "wall": wall / RUNS, "cpu": cpu / RUNS, "tasks_per_s": RUNS / wall * 1e6, "busy": busy / there,
-            "workers_share": cpu / 1e6 / there, "least": min(one["carried"] for one in said),
+            "workers_share": cpu / 1e6 * TICKS / there, "least": min(one["carried"] for one in said),
         }  # fmt: skip
 
     return work

@@ -68,7 +68,7 @@ def delta(turns: int, saver: Any) -> Any:
 
 
 def alone(make: Any, given: dict, durability: str) -> Any:
-    """One run after a short one, on a connection of its own, as `PostgresSaver.from_conn_string` makes it (its pipeline mode costs the same)."""
+    """One run after a short one, on a connection as `PostgresSaver.from_conn_string` makes it (its pipeline mode costs the same)."""
 
     def w2(turns: int, folder: str) -> Sample:
         with PostgresSaver.from_conn_string(pg.dsn()) as saver:

@@ -6,10 +6,60 @@ can tell his own write from another's.
 
 from __future__ import annotations
 
-from mandamus.drivers._nats_append import Moved
-from mandamus.drivers._nats_layout import Count, Row
+import asyncio
+
+from msgspec import Struct
+
+from mandamus.drivers._nats_append import Known, Moved, Positions, known_of
+from mandamus.drivers._nats_layout import Count, Names, Row
+from mandamus.drivers._nats_lease import Free, Leases, Taken
+from mandamus.drivers._nats_mail import Mail, Post
+from mandamus.drivers._nats_wire import Wire
 from mandamus.errors import Conflict
 from mandamus.ports import Head
+
+
+class Look(Struct, frozen=True):
+    """A run at one moment: its row, and what it was put together from."""
+
+    head: Head
+    known: Known
+    lease: Free | Taken
+    tries: int
+
+
+class Rows:
+    """Reads whole rows from the leaders."""
+
+    def __init__(self, wire: Wire, names: Names, positions: Positions, leases: Leases, post: Post) -> None:
+        self._wire, self._names, self._positions, self._leases, self._post = wire, names, positions, leases, post
+
+    async def look(self, run: str) -> Look | None:
+        """Position, mail, lease and tries, asked at once."""
+        log, names = self._names.log, self._names
+        ev, mail, lease, count = await asyncio.gather(
+            self._wire.get(log, last_by_subj=names.ev(run)),
+            self._wire.get(log, last_by_subj=names.mailbox(run)),
+            self._leases.look("lease", run),
+            self._leases.count("tries", run),
+        )
+        known = known_of(ev)
+        self._positions.keep(run, known)
+        if known is None:
+            return None
+        cursor, due = await self.unread(run, known.row, self._post.read(run, mail))
+        owner, until = (lease.lease.owner, lease.lease.until) if isinstance(lease, Taken) else ("", 0)
+        tries = tries_of(count, known.row)
+        return Look(head_of(run, known.row, cursor, due, owner, until, tries), known, lease, tries)
+
+    async def unread(self, run: str, row: Row, newest: Mail) -> tuple[int, int | None]:
+        """The cursor of the newest mail, and when the run is due: at once, while some of it lies behind the cursor that the row names."""
+        if not newest.seq or newest.seq + row.shift <= row.cursor:
+            return row.cursor, row.at
+        seq = max(row.cursor - row.shift, 0) + 1
+        first = await self._wire.get(self._names.log, seq=seq, next_by_subj=self._names.mailbox(run))
+        came = first.time if first else newest.time
+        return newest.seq + row.shift, came if row.at is None else min(row.at, came)
 
 
 def head_of(run: str, row: Row, mail: int, due: int | None, owner: str, until: int, tries: int) -> Head:

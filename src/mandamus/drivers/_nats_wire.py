@@ -16,9 +16,8 @@ import base64
 import contextlib
 import datetime
 import os
-import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,15 +26,15 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
-from nats.errors import NoRespondersError, NoServersError, OutboundBufferLimitError
+from nats.errors import NoRespondersError, OutboundBufferLimitError
 
+from mandamus.drivers._nats_connect import connected
 from mandamus.drivers._nats_layout import Message
 from mandamus.drivers._nats_uri import Options
-from mandamus.errors import Misuse, Unavailable
+from mandamus.errors import Unavailable
 
 STALE, BUSY, DUPLICATE, NOT_FOUND, NO_STREAM = 10071, 10164, 10201, 10037, 10059
 IN_PROCESS = 10158  # these very bytes, sent before, are being stored by a leader that is not sure of them yet
-CONNECT_S = 5.0  # a person who named the wrong host waits no longer; who works on through an outage tries again by itself
 FULL = frozenset((10077, 10047, 10023, 10076, 10122))  # bytes, storage, resources: nothing was stored
 # No leader, a batch torn or too many under way: nothing was stored.
 AGAIN = frozenset((10008, 10009, 10118, 10176, 10206, 10207, 10210, 10211))
@@ -155,7 +154,7 @@ class Wire:
             self._loop, self._opening, self._nc = loop, asyncio.Lock(), None
         async with self._opening:
             if self._nc is None:
-                self._nc = await self._connect()
+                self._nc = await connected(self.options, self._hear, self._reconnected, lambda: self.denied)
         return self._nc
 
     async def close(self) -> None:
@@ -163,39 +162,6 @@ class Wire:
         if nc is not None and self._loop is asyncio.get_running_loop():
             with contextlib.suppress(NatsError, TimeoutError, OSError):
                 await nc.close()
-
-    async def _connect(self) -> Client:
-        o = self.options
-        login: dict[str, Any] = {}
-        if o.creds:
-            login["user_credentials"] = o.creds
-        elif o.nkey:
-            login["nkeys_seed"] = o.nkey
-        elif o.user:
-            login |= {"user": o.user, "password": o.password}
-        if o.tls:
-            login["tls"] = _tls(o)
-        nc = Client()
-        asked = nc.connect(
-            servers=list(o.servers),
-            name=f"mandamus {o.name}/{o.tenant}",
-            inbox_prefix=f"_INBOX_{o.tenant}".encode(),
-            max_reconnect_attempts=-1,
-            reconnect_time_wait=0.1,  # type: ignore[arg-type]  # it sleeps for what it is given
-            connect_timeout=2,
-            ping_interval=2,
-            max_outstanding_pings=2,
-            error_cb=self._hear,
-            reconnected_cb=self._reconnected,
-            **login,
-        )
-        try:
-            await _within(min(CONNECT_S, max(self.timeout, o.patience_ms / 1000)), asked)
-        except (NatsError, NoServersError, OSError, TimeoutError, ValueError) as error:
-            with contextlib.suppress(Exception):
-                await nc.close()
-            raise _unreachable(o, self.denied or str(error) or type(error).__name__) from None
-        return nc
 
     async def _hear(self, error: Exception) -> None:
         said = str(error)
@@ -401,40 +367,3 @@ def _task(message: Msg) -> Task:
     *_, prio, run = message.subject.split(".")
     body = message.data.decode("ascii", "replace")
     return Task(run, int(prio), message.reply, int(body) if body.isdigit() else 0)
-
-
-def _tls(o: Options) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=o.tls_ca or None)
-        if o.tls_cert:
-            context.load_cert_chain(o.tls_cert, o.tls_key or None)
-    except OSError as error:
-        raise Misuse(
-            "the TLS files of the NATS ledger cannot be read", code="MDM-0563", where=o.tls_ca or o.tls_cert, found=str(error)[:200]
-        ) from None
-    return context
-
-
-async def _within(seconds: float, asked: Coroutine[Any, Any, None]) -> None:
-    """As `asyncio.wait_for`, whose one word a library that waits inside with another `wait_for` may not hear: it is said until it is."""
-    task = asyncio.ensure_future(asked)
-    try:
-        await asyncio.wait({task}, timeout=seconds)
-        if not task.done():
-            raise TimeoutError(f"no answer within {seconds:.0f} s")
-        task.result()
-    finally:
-        while not task.done():
-            task.cancel()
-            await asyncio.wait({task}, timeout=0.2)
-
-
-def _unreachable(o: Options, says: str) -> Unavailable:
-    return Unavailable(
-        "no NATS server can be reached",
-        outcome="none",
-        code="MDM-0560",
-        where=", ".join(o.servers)[:200],
-        found=says[:200],
-        fix="start the servers, or name the right ones and who you are to them: --ledger nats://HOST:PORT/NAME?creds=FILE",
-    )

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from nats.aio.msg import Msg
 
 from mandamus.drivers._nats_layout import Message, Names
+from mandamus.drivers._nats_rows import Look
 from mandamus.drivers._nats_wire import Refusal, Silence, Task, Wire
 from mandamus.ports import AT_REST, Head
 
@@ -30,9 +31,9 @@ SETTLE_US = 300_000  # after a lease's end, for the server to notice
 
 
 class Work:
-    """The tasks of one handle. `look(run) -> Head | None`; `lease(head) -> Head | None` takes it, or finds it taken."""
+    """The tasks of one handle. `look(run)` reads its row; `lease(look)` takes it, or finds it taken."""
 
-    def __init__(self, wire: Wire, names: Names, clock: Callable[[], int], look: Callable[[str], Awaitable[Head | None]]) -> None:
+    def __init__(self, wire: Wire, names: Names, clock: Callable[[], int], look: Callable[[str], Awaitable[Look | None]]) -> None:
         self._wire, self._names, self._clock, self._look = wire, names, clock, look
         self._levels: dict[str, set[int]] = {}  # priorities seen, by pool
         self._made: set[tuple[str, int]] = set()
@@ -75,7 +76,7 @@ class Work:
             await asyncio.sleep(0.05)
 
     # -- taking one ------------------------------------------------------------------------------------------------------------
-    async def claim(self, pool: str, lease: Callable[[Head], Awaitable[Head | None]]) -> Head | None:
+    async def claim(self, pool: str, lease: Callable[[Look], Awaitable[Head | None]]) -> Head | None:
         await self._listen(pool)
         self._bells[pool].clear()
         for patient in (False, True):
@@ -93,16 +94,17 @@ class Work:
                 await self.sweep()
         return None
 
-    async def _consider(self, task: Task, pool: str, lease: Callable[[Head], Awaitable[Head | None]]) -> Head | None:
-        head = await self._look(task.run)
-        if head is None or head.state in AT_REST:
+    async def _consider(self, task: Task, pool: str, lease: Callable[[Look], Awaitable[Head | None]]) -> Head | None:
+        look = await self._look(task.run)
+        if look is None or look.head.state in AT_REST:
             return None
+        head = look.head
         if head.owner:
             await self.owned(head, head.lease_until)
         elif head.wake_at is None or head.wake_at > self._clock() or (head.pool, head.prio) != (pool, task.prio):
             await self.place(head)
         else:
-            return await lease(head)
+            return await lease(look)
         return None
 
     async def _fetch(self, pool: str, patient: bool) -> list[Task]:
@@ -185,9 +187,9 @@ class Work:
             self._swept = time.monotonic()
         found = 0
         for i in range(0, len(page), 32):
-            heads = await asyncio.gather(*(self._look(subject.rpartition(".")[2]) for subject in page[i : i + 32]))
-            for head in heads:
-                if head is not None and not head.owner and head.wake_at is not None and head.state not in AT_REST:
+            looks = await asyncio.gather(*(self._look(subject.rpartition(".")[2]) for subject in page[i : i + 32]))
+            for head in (look.head for look in looks if look is not None):
+                if not head.owner and head.wake_at is not None and head.state not in AT_REST:
                     await self.at(head, head.wake_at)
                     found += 1
         return found

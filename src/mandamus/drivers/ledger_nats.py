@@ -26,11 +26,12 @@ from mandamus.drivers import _nats_check as check
 from mandamus.drivers import _nats_layout as layout
 from mandamus.drivers import _nats_rows as rows
 from mandamus.drivers import _nats_strand as strand
-from mandamus.drivers._nats_append import Appends, Known, Moved, kept_of, known_of, refused
-from mandamus.drivers._nats_layout import Count, Frame, Message, Names, Row
-from mandamus.drivers._nats_lease import Free, Held, Leases, Lost, Taken
-from mandamus.drivers._nats_mail import Mail, Post
-from mandamus.drivers._nats_rows import head_of, tries_of
+from mandamus.drivers._nats_append import Appends, Known, Moved, kept_of, refused
+from mandamus.drivers._nats_layout import Count, Frame, Message, Names
+from mandamus.drivers._nats_lease import Leases
+from mandamus.drivers._nats_mail import Post
+from mandamus.drivers._nats_own import Ownership
+from mandamus.drivers._nats_rows import Look, Rows, head_of, tries_of
 from mandamus.drivers._nats_uri import Options, options
 from mandamus.drivers._nats_wire import FULL, STALE, Refusal, Silence, Stored, Wire, answered, silent
 from mandamus.drivers._nats_work import Work
@@ -59,9 +60,9 @@ class NatsLedger:
         self._appends = Appends(self._wire, self._names)
         self._post = Post(self._wire, self._names)
         self._leases = Leases(self._wire, self._names, clock)
-        self._work = Work(self._wire, self._names, clock, self._head)
-        self._held: dict[str, Held] = {}
-        self._duties: dict[str, Held] = {}
+        self._rows = Rows(self._wire, self._names, self._appends.at, self._leases, self._post)
+        self._work = Work(self._wire, self._names, clock, self._look)
+        self._own = Ownership(self._leases, self._work, self._look, clock)
         self._under_way: dict[str, set[asyncio.Task[Any]]] = {}
         self._ready: asyncio.Lock | None = None
         self._notes: list[str] | None = None
@@ -113,8 +114,8 @@ class NatsLedger:
         if after is None:
             self._post.opened(run)
         async with answered(f"the mailbox of run {run[:64]}"):
-            cursor, due = await self._unread(run, known.row, await self._post.newest(run))
-        held = self._held.get(run)
+            cursor, due = await self._rows.unread(run, known.row, await self._post.newest(run))
+        held = self._own.of(run)
         if held is not None:
             owner, until, tries = self._leases.me, held.until, tries_of(Count(held.count, held.mark), known.row)
         else:
@@ -254,56 +255,12 @@ class NatsLedger:
         """A claim may find nothing although a run has become due in this very moment: its task is still on its way."""
         await self._open()
         async with answered("which run is due"):
-            if run is None:
-                return await self._work.claim(pool, lambda head: self._lease(head, ttl_ms))
-            head = await self._head(run)
-            if head is None:
-                return None
-            taken = None if head.owner else await self._lease(head, ttl_ms)
-            if taken is None:
-                raise rows.driven(run, await self._head(run), self._leases.me)
-            return taken
+            return await self._own.claim(pool, ttl_ms, run)
 
     async def renew(self, head: Head, ttl_ms: int) -> Head:
         await self._open()
-        held = self._held.get(head.run)
-        if held is None:
-            raise rows.not_mine(head.run, await self.head(head.run))
-        try:
-            if ttl_ms == 0:
-                return await self._give_back(held, head)
-            scheduled = self._work.owned(head, self._clock() + ttl_ms * 1000)
-            self._held[head.run], _ = await asyncio.gather(self._leases.renew(held, ttl_ms), scheduled)
-        except Lost:
-            self._held.pop(head.run, None)
-            raise rows.not_mine(head.run, await self.head(head.run)) from None
-        return await self._must(head.run)
-
-    async def _lease(self, head: Head, ttl_ms: int) -> Head | None:
-        """None: another was faster."""
-        free, counted, known = await asyncio.gather(
-            self._leases.look("lease", head.run), self._leases.count("tries", head.run), self._appends.at.run(head.run, fresh=True)
-        )
-        if isinstance(free, Taken) or known is None:
-            return None
-        count = Count(tries_of(counted, known.row) + 1, known.row.progress)
-        try:
-            scheduled = self._work.owned(head, self._clock() + ttl_ms * 1000)
-            held, _ = await asyncio.gather(self._leases.take(("lease", "tries"), head.run, free, count, ttl_ms), scheduled)
-        except Lost:
-            return None
-        self._held[head.run] = held
-        return await self._must(head.run)
-
-    async def _give_back(self, held: Held, head: Head) -> Head:
-        stored = await self._must(head.run)
-        less = ("tries", Count(head.tries, held.mark)) if head.tries < stored.tries else None
-        self._held.pop(head.run, None)
-        await self._leases.drop(held, less)
-        free = await self._must(head.run)
-        if not free.owner:
-            await self._work.place(free, again=True)
-        return free
+        async with answered(f"the lease of run {head.run[:64]}"):
+            return await self._own.renew(head, ttl_ms)
 
     # -- workers -------------------------------------------------------------------------------------------------------------
     async def hint(self, pool: str, timeout_ms: int) -> None:
@@ -314,29 +271,8 @@ class NatsLedger:
     async def duty(self, name: str, ttl_ms: int) -> int | None:
         refuse_name(name)
         await self._open()
-        held = self._duties.pop(name, None)
         async with answered(f"duty {name}"):
-            try:
-                if ttl_ms == 0:
-                    if held is not None:
-                        await self._leases.drop(held)
-                    return None
-                if held is None:
-                    return await self._take_duty(name, ttl_ms)
-                self._duties[name] = await self._leases.renew(held, ttl_ms)
-                return held.count
-            except Lost:
-                return None if ttl_ms == 0 else await self._take_duty(name, ttl_ms)
-
-    async def _take_duty(self, name: str, ttl_ms: int) -> int | None:
-        found, counted = await asyncio.gather(self._leases.look("duty", name), self._leases.count("epoch", name))
-        if not isinstance(found, Free):
-            return None
-        try:
-            self._duties[name] = await self._leases.take(("duty", "epoch"), name, found, Count(counted.n + 1), ttl_ms)
-        except Lost:
-            return None
-        return counted.n + 1
+            return await self._own.duty(name, ttl_ms)
 
     async def beat(self, node: Node, ttl_ms: int) -> None:
         await self._open()
@@ -416,41 +352,14 @@ class NatsLedger:
                 return
             yield at, frame
 
-    async def _head(self, run: str) -> Head | None:
-        """The whole row, from the leaders: position, mail, lease and tries, asked at once."""
-        await self._settled_elsewhere(run)
-        log, names = self._names.log, self._names
-        ev, mail, lease, tries = await asyncio.gather(
-            self._wire.get(log, last_by_subj=names.ev(run)),
-            self._wire.get(log, last_by_subj=names.mailbox(run)),
-            self._leases.look("lease", run),
-            self._leases.count("tries", run),
-        )
-        known = known_of(ev)
-        self._appends.at.keep(run, known)
-        if known is None:
-            return None
-        cursor, due = await self._unread(run, known.row, self._post.read(run, mail))
-        owner, until = (lease.lease.owner, lease.lease.until) if isinstance(lease, Taken) else ("", 0)
-        return head_of(run, known.row, cursor, due, owner, until, tries_of(tries, known.row))
-
-    async def _settled_elsewhere(self, run: str) -> None:
+    async def _look(self, run: str) -> Look | None:
         if asyncio.current_task() not in self._under_way.get(run, ()):
             await self._settled(run)
+        return await self._rows.look(run)
 
-    async def _must(self, run: str) -> Head:
-        head = await self.head(run)
-        assert head is not None, "a run that was claimed cannot vanish: records are never deleted"
-        return head
-
-    async def _unread(self, run: str, row: Row, newest: Mail) -> tuple[int, int | None]:
-        """The cursor of the newest mail, and when the run is due: at once, while some of it lies behind the cursor that the row names."""
-        if not newest.seq or newest.seq + row.shift <= row.cursor:
-            return row.cursor, row.at
-        seq = max(row.cursor - row.shift, 0) + 1
-        first = await self._wire.get(self._names.log, seq=seq, next_by_subj=self._names.mailbox(run))
-        came = first.time if first else newest.time
-        return newest.seq + row.shift, came if row.at is None else min(row.at, came)
+    async def _head(self, run: str) -> Head | None:
+        look = await self._look(run)
+        return look.head if look else None
 
     async def _patiently(self, send: Callable[[], Coroutine[Any, Any, Any]], what: str) -> None:
         """Again and again, for a write that may be repeated."""
