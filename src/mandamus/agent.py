@@ -294,14 +294,14 @@ class Agent(Generic[T]):
         Raises RunRefused, with the run where it was, when the agent may not run today; Conflict while another process holds the run
         (votes that were given are in its mailbox then, and count).
         """
-        from mandamus.runtime import drive, recover
+        from mandamus.runtime import away, drive, recover
 
         votes = [_legal.vote(v) for v in approvals]
         async with _call.Calling(ledger, tenant) as env:
             run, opened = await _call.checkpoint(env, checkpoint_id, self.spec.name)
             bound = await self._start(env, run, checkpoint_id, opened)
             for vote in votes:
-                await env.ledger.send(run, vote)
+                await away.deliver(env.ledger, run, vote)
             session = await recover.take_over(env, bound, run)
             return await self._drive(session, drive.drive, env is ledger)
 

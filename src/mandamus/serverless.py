@@ -55,7 +55,8 @@ class Handled(Struct, frozen=True):
 async def handle(message: Mapping[str, Any] | bytes | str, *, agents: Sequence[Agent[Any]], ledger: Any = None) -> Handled:
     """Takes one wake-up and returns when its run waits, has ended or is another's. `ledger`: a URI, or an open environment.
 
-    Raises Misuse for a message that is none, or a run that does not exist; Unavailable when the mail could not be delivered.
+    Raises Misuse for a message that is none, or a run that does not exist; Unavailable when the mail could not be delivered, Conflict when
+    the run is driven on another ledger, where nobody reads what is sent here.
     """
     from mandamus import _call
 
@@ -90,11 +91,12 @@ def _unreadable(why: str) -> Misuse:
 
 
 async def _handle(env: Env, wake: WakeUp, served: Mapping[str, Any]) -> Handled:
+    from mandamus.runtime.away import deliver
     from mandamus.runtime.carry import Delays, carry
 
     run = wake.run or ""
     if wake.mail is not UNSET:
-        await env.ledger.send(run, wake.mail.encode())
+        await deliver(env.ledger, run, wake.mail.encode())
     try:
         held = await env.ledger.claim(wake.pool or "default", env.lease_ms, run=run or None)
     except Conflict as owned:

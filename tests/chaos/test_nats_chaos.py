@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from mandamus.drivers._nats_layout import Names
 from mandamus.drivers.ledger_nats import from_uri
+from mandamus.drivers.ledger_nats.layout import Names
 from mandamus.testing.nats import Cluster, Node, can_separate
 from tests.chaos.writers import Crew
 from tests.servers.needs import needs

@@ -182,7 +182,6 @@ def test_what_was_found_is_printed_with_its_command_and_ends_with_exit_1(
     assert "1 of them found something" in capsys.readouterr().out
 
 
-@pytest.mark.xfail(strict=True, reason="a LogBook that folded a record which a failover took back halts its runs for good (MDM-0641)")
 def test_an_administrators_append_that_is_seen_and_lost_halts_no_run() -> None:
     for seed in range(8):
         survives(Sim(seed, dict.fromkeys(range(seed, 600, 9), "authority"), pool=seed % 2 == 0, fickle=True))

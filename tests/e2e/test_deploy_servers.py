@@ -65,7 +65,7 @@ def test_addresses_are_ones_that_the_drivers_read(path: Path) -> None:
     for uri in found:
         assert wiring.ledger_store(uri).lasts
         if "nats" in uri:
-            from mandamus.drivers._nats_uri import options
+            from mandamus.drivers.ledger_nats.uri import options
 
             said = options(uri, "dev")
             assert (said.replicas, len(said.servers), len(said.monitor), said.name, bool(said.nkey)) == (3, 3, 3, "mdm", True)

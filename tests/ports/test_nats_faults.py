@@ -13,9 +13,9 @@ import pytest
 
 from mandamus.core.records import LOG, decode, event_hash
 from mandamus.core.seal import Content, Draft, seal
-from mandamus.drivers._nats_layout import Message
-from mandamus.drivers._nats_wire import Ack, Silence
 from mandamus.drivers.ledger_nats import NatsLedger, from_uri
+from mandamus.drivers.ledger_nats.layout import Message
+from mandamus.drivers.ledger_nats.wire import Ack, Silence
 from mandamus.errors import Conflict, EngineFault, Misuse, ProofError, Unavailable
 from mandamus.ports import AccountCheck, AccountWrite, Head, Wake
 from mandamus.testing.conformance.chains import CLAIM, Chain, bodies, log_opened, raws, turn

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from mandamus.drivers import _nats_check as check
-from mandamus.drivers import _nats_wire as wires
-from mandamus.drivers._nats_layout import Count, Message, Names
-from mandamus.drivers._nats_lease import Free, Leases
-from mandamus.drivers._nats_uri import options
-from mandamus.drivers._nats_wire import Refusal, Wire
+from mandamus.drivers.ledger_nats import check
+from mandamus.drivers.ledger_nats import wire as wires
+from mandamus.drivers.ledger_nats.layout import Count, Message, Names
+from mandamus.drivers.ledger_nats.lease import Free, Leases
+from mandamus.drivers.ledger_nats.uri import options
+from mandamus.drivers.ledger_nats.wire import Refusal, Wire
 from mandamus.testing.nats import Cluster
 from tests.servers.needs import needs
 

@@ -11,9 +11,9 @@ from typing import Any
 import nkeys  # type: ignore[import-untyped]
 import pytest
 
-from mandamus.drivers._nats_layout import Message
-from mandamus.drivers._nats_wire import Refusal, Silence
 from mandamus.drivers.ledger_nats import NatsLedger, from_uri
+from mandamus.drivers.ledger_nats.layout import Message
+from mandamus.drivers.ledger_nats.wire import Refusal, Silence
 from mandamus.errors import EngineFault, Unavailable
 from mandamus.ports import AccountCheck, Node, Wake
 from mandamus.testing.conformance.chains import Chain, turn

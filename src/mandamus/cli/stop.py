@@ -14,6 +14,7 @@ from mandamus.cli.keys import open_key, principal_of
 from mandamus.core.run import ENDED
 from mandamus.errors import Misuse, Refused
 from mandamus.proof import mail as post
+from mandamus.runtime.away import deliver
 
 
 @verb("cancel", exits={0: "the request is in the mailbox", 3: "refused: not an approver", 5: "an action is unknown: settle it first"})
@@ -42,7 +43,7 @@ async def _cancel(cli: Cli, text: str, key_file: str | None, mode: Literal["canc
             raise requests.another(before.mode, f"run {story.id}")
         if before is None and not dry_run:
             statement = post.StopStatement(mode=mode, nonce=nonce, origin=story.run.genesis.origin, run=story.id)
-            await ledger.send(story.id, post.encode(post.stop(statement, signer=signer.sign, keyid=signer.keyid)))
+            await deliver(ledger, story.id, post.encode(post.stop(statement, signer=signer.sign, keyid=signer.keyid)))
     _told(cli, story, mode, principal, repeated=before is not None, dry_run=dry_run)
     return 0
 

@@ -29,6 +29,7 @@ from mandamus.proof import ballot as ballots
 from mandamus.proof import mail as post
 from mandamus.proof.keys import b64
 from mandamus.proof.trust import Trust
+from mandamus.runtime.away import deliver
 
 EXITS = {0: "the vote is in the mailbox", 3: "refused: not an approver, voted already, expired, another digest, or not what it says"}
 
@@ -110,7 +111,7 @@ async def _vote(cli: Cli, ids: tuple[str, ...], wish: Wish) -> int:
             raise Misuse("more digests than actions", code="MDM-0003", expected=str(len(ids)), found=str(len(set(wish.digests))))
         for id, a, (ballot, message) in () if wish.dry_run else zip(fresh, every, made):
             envelope = ballots.sign(ballot, signer.sign, signer.keyid)
-            await ledger.send(a.story.id, post.encode(_with_envelope(message, envelope, names[id][1])))
+            await deliver(ledger, a.story.id, post.encode(_with_envelope(message, envelope, names[id][1])))
         after = [await asked(ledger, a.id, trust, wish.about, whom) for a in every]
     _told(cli, after, principal, wish, [ballots.ballot_digest(b) for b, _ in made], before)
     return 0

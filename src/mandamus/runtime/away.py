@@ -3,8 +3,10 @@
     moved-3f2a90b1c4d5   it was taken to the ledger of that name (`away_name(URI)`), by `mandamus ledger copy`
     arriving             its records are being written here, and are not all there yet
 
+    key = await deliver(ledger, run, message)     # into the mailbox of a run that is driven on this ledger
+
 The rule a newcomer would break: elsewhere a row's state is a hint. These two words are none: a run that stands under one is not driven,
-and on a ledger whose chain `log` stands under one nothing is.
+and on a ledger whose chain `log` stands under one nothing is. Nor is its mail read there: a stop or a vote that is sent to it is lost.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import hashlib
 from urllib.parse import urlsplit
 
 from mandamus.errors import Conflict
+from mandamus.ports import Ledger
 
 MOVED, ARRIVING = "moved-", "arriving"
 
@@ -42,3 +45,21 @@ def refusal(chain: str, state: str) -> Conflict:
         "it was moved to another ledger", on="run", code="MDM-0405", where=chain, found=state,
         why="what is driven in two places is done twice", fix="resume it on the ledger that it was copied to",
     )  # fmt: skip
+
+
+async def deliver(ledger: Ledger, run: str, message: bytes) -> str:
+    """As `Ledger.send`. Raises Conflict when nobody will read it here: whoever wants a run stopped must not believe that he said so.
+
+    The row is looked at again behind the sending. A copy marks a run first and takes its mail along afterwards, so what was sent to
+    one that is not marked by then comes along.
+    """
+    await _must_be_here(ledger, run)
+    key = await ledger.send(run, message)
+    await _must_be_here(ledger, run)
+    return key
+
+
+async def _must_be_here(ledger: Ledger, run: str) -> None:
+    head = await ledger.head(run)
+    if head is not None and elsewhere(head.state):
+        raise refusal(f"run {run}", head.state)

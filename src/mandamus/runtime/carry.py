@@ -11,8 +11,7 @@ that carries others, and it is put off before it is looked at again, or it would
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
@@ -76,7 +75,7 @@ async def carry(env: Env, served: Mapping[str, Served], held: Head, delays: Dela
     """To its next wait, and given back. Raises nothing but what ends this process; see `Carried` for the rest."""
     told = Carried(held.run, "failed")
     try:
-        async with _ours(env, held):
+        async with recover.ours(env, held):
             opened = await genesis(env, held.run)
         told = structs.replace(told, agent=opened.agent, definition=opened.definition)
         told = await _carry(env, served, held, opened, told, delays)
@@ -109,7 +108,7 @@ async def _carry(
     if held.tries > TRIES_MAX:
         await poison.park(env, held)
         return structs.replace(told, state="halted", cause=poison.CODE)
-    async with _ours(env, held):
+    async with recover.ours(env, held):
         bound = await one.start(env, held.run, f"{held.run}@{held.seq}", opened)
     session = await recover.take_over(env, bound, held.run, held)
     result = await one.drive(session)
@@ -126,23 +125,12 @@ async def genesis(env: Env, run: str) -> RunOpened:
     raise ProofError("a run begins with RunOpened", code="MDM-0641", where=f"run {run} (event 0)")
 
 
-@asynccontextmanager
-async def _ours(env: Env, held: Head) -> AsyncIterator[None]:
-    """The lease is given back when what stands in the block fails; behind it, whoever takes the run over answers for that."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(Conflict, Unavailable):
-            await env.ledger.renew(held, 0)
-        raise
-
-
 async def put_back(env: Env, held: Head, later_us: int) -> None:
     """Given back untouched, and due again `later_us` from now: for another worker, or for a better moment. It counts as no try.
 
     Mail that lies there does not move it nearer; mail that comes does.
     """
-    async with _ours(env, held):
+    async with recover.ours(env, held):
         head = await env.ledger.append(held.run, held, [], wake=Wake(env.time.now() + later_us, held.mail, held.state))
     await env.ledger.renew(structs.replace(head, tries=held.tries - 1), 0)
 

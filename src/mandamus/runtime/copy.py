@@ -38,6 +38,7 @@ from mandamus.runtime.env import Env, ulid
 from mandamus.runtime.survey import Chain, closing, equal, folded, linked, survey, with_payloads
 
 LEASE_MS = 60_000
+ACTING = "MDM-0406"
 STATEMENT_LIFE = 60_000_000
 MESSAGES_MAX, BYTES_MAX = 200, 512 * 1024  # of one append to the target
 _delta = msgspec.json.Decoder(Delta).decode
@@ -80,12 +81,20 @@ class Move:
         chosen = [chains[run] for run in sorted(_closed(wanted, chains) if wanted else chains)]
         for chain in chosen:
             self._may_go(chain)
+        for chain in chains.values():  # also one that is left behind: nothing is driven at the source any more
+            self._may_rest(chain)
         return chosen
 
     async def carry(self, wanted: Sequence[str] = ()) -> Copied:
         """Raises what `plan` raises; Unavailable when a ledger goes away: call it again then."""
-        chosen = await self.plan(wanted)
-        await self._mark_log()
+        try:
+            chosen = await self.plan(wanted)
+            await self._mark_log()
+            await self._settled()
+        except Conflict as conflict:
+            if conflict.diagnosis.code == ACTING:
+                await self._let_be()
+            raise
         ready = [c.head if c.sealed else await self._fence(c.head.run) for c in chosen]
         log = await self.source.head(LOG)
         assert log is not None, "a ledger that was opened has a log"
@@ -131,12 +140,34 @@ class Move:
                 f"the run is driven by {alive}", on="run", head=head, code="MDM-0403", where=f"run {head.run}", found=alive,
                 why="a run that moves has no driver; nothing was written", fix="end that process, or wait until it gives the run back",
             )  # fmt: skip
-        if chain.acting and not self.source.locks and (self._target is None or self._target.locks):
+
+    def _may_rest(self, chain: Chain) -> None:
+        head = chain.head
+        if chain.acting and not chain.sealed and not elsewhere(head.state) and self._proves_too_much:
             raise Conflict(
-                "an action of the run is in flight, and nobody knows whether who sent it is dead", on="run", code="MDM-0406",
+                "an action of the run is in flight, and nobody knows whether who sent it is dead", on="run", code=ACTING,
                 where=f"run {head.run}", why="FROM has leases, which prove no death; TO would take it for proved",
                 fix=f"mandamus resume {head.run} on FROM first, until the action has ended or people have settled it",
             )  # fmt: skip
+
+    @property
+    def _proves_too_much(self) -> bool:
+        """TO takes a claim for the death of the owner before; at FROM it was no such proof."""
+        return not self.source.locks and (self._target is None or self._target.locks)
+
+    async def _settled(self) -> None:
+        """No intent begins at the source any more. One that came between the look and the mark is seen now."""
+        if self._proves_too_much:
+            async for head in self.source.runs():
+                if head.run != LOG and not elsewhere(head.state):
+                    self._may_rest(await survey(self.source, head))
+
+    async def _let_be(self) -> None:
+        """What is in flight must be driven to its end where it is: nothing was written to the target, or nothing that is in service."""
+        log = await self.source.head(LOG)
+        there = await self._target.head(LOG) if self._target else None
+        if log is not None and log.state == self.to and (there is None or there.state == ARRIVING):
+            await self.source.append(LOG, log, [], wake=Wake(None, log.mail, "open"))
 
     # -- the source lets go --------------------------------------------------------------------------------------------------------
     async def _mark_log(self) -> None:

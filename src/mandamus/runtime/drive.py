@@ -17,6 +17,7 @@ from mandamus.core.seal import Draft
 from mandamus.errors import EngineFault, ProofError, Unavailable
 from mandamus.runtime import mail
 from mandamus.runtime.lease import kept
+from mandamus.runtime.log import TAKEN_BACK
 from mandamus.runtime.session import Session
 from mandamus.runtime.within import resumed
 from mandamus.runtime.world import perform
@@ -174,8 +175,9 @@ def _unread(s: Session) -> bool:
 
 
 async def _halt(s: Session, fault: ProofError | EngineFault) -> None:
-    """A broken payload or an engine that broke its promise: the run halts where it is. A ledger that is gone ends the process instead."""
-    if isinstance(fault, Unavailable) or s.run.life != "running":
+    """A broken payload or an engine that broke its promise: the run halts where it is. A ledger that is gone ends the process instead,
+    and so does one that took back what this process had read: what it knows is of another history."""
+    if isinstance(fault, Unavailable) or s.run.life != "running" or fault.diagnosis.code == TAKEN_BACK:
         return
     code = "proof" if isinstance(fault, ProofError) else "engine_fault"
     await s.unstart()

@@ -8,7 +8,7 @@ administrators' signatures is ignored by the fold and reported.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -32,6 +32,7 @@ from mandamus.runtime.away import elsewhere, refusal
 from mandamus.runtime.env import salts
 
 TRIES = 8
+TAKEN_BACK = "MDM-0695"
 
 
 class Allowance(Struct, frozen=True):
@@ -71,10 +72,13 @@ class LogBook:
 
     def __init__(self, ledger: Ledger, time: Time, signer: Signer) -> None:
         self.ledger, self.time, self.signer = ledger, time, signer
-        self.head: Head | None = None
-        self.opened: r.LogOpened | None = None
         self.authority = 0
         self.away = ""  # the word of the row, when this ledger was moved to another or is only arriving
+        self._forget()
+
+    def _forget(self) -> None:
+        self.head: Head | None = None
+        self.opened: r.LogOpened | None = None
         self._standing: list[tuple[int, bytes]] = []
         self._withdrawn: set[str] = set()
         self.policies: dict[str, str] = {}
@@ -103,8 +107,12 @@ class LogBook:
         self.away = stands.state if stands is not None and elsewhere(stands.state) else ""
         after = self.head.seq if self.head else -1
         prev = self.head.hash if self.head else ""
+        if self.head is not None and (stands is None or stands.seq < after or (stands.seq == after and stands.hash != prev)):
+            self._taken_back(stands.seq if stands else -1)
         async for raw in self.ledger.read(LOG, after):
             record = decode(raw)
+            if self.head is not None and record.seq == after + 1 and record.prev != prev:
+                self._taken_back(after)
             expected = prev or genesis_prev(LOG, record.fact) if isinstance(record.fact, r.LogOpened) else prev
             if record.prev != expected:
                 raise ProofError(
@@ -118,6 +126,20 @@ class LogBook:
             await self._fold(record)
             self.head = Head(LOG, record.seq, prev, record.epoch)
         self.authority = account.version if account else 0
+
+    def _taken_back(self, stands: int) -> NoReturn:
+        """What was read here is gone: a server failed over without its last writes, or somebody put an old copy in its place.
+
+        This object begins anew, so that whoever asks next judges by what stands now; nothing that was begun on the old state goes on.
+        """
+        assert self.head is not None
+        read = self.head.seq
+        self._forget()
+        raise ProofError(
+            "chain log is not what this process has read", code=TAKEN_BACK, where="log", expected=f"event {read} as it was read",
+            found=f"event {stands}, another history", why="a server lost its last writes, or an old copy was put in its place",
+            fix="mandamus doctor; if the server failed over: mandamus resume RUN",
+        )  # fmt: skip
 
     def refuse_elsewhere(self) -> None:
         """Raises Conflict when nothing may be driven here any more, or yet. As of the last `refresh`."""

@@ -25,11 +25,10 @@ UNSEALED_US = 3_600_000_000
 
 async def park(env: Env, held: Head) -> None:
     """Halts the run and gives it back. No model, tool or policy of its agent is asked. Raises ProofError for a chain that does not hold."""
-    try:
+    nobody: Any = None  # what an agent is bound to is not needed to read what happened
+    async with recover.ours(env, held):
         await recover.refuse_elsewhere(env, held)
-        nobody: Any = None  # what an agent is bound to is not needed to read what happened
-        s = await recover.read_run(env, nobody, held.run)
-        s.head, s.live = held, held
+        s = await recover.read_held(env, nobody, held)
         if s.run.life == "running":
             recover.own(s, env.clock(s.run.genesis.clock.tz, s.run.clock.now if s.run.clock else 0))
             if s.run.life == "running":
@@ -37,8 +36,8 @@ async def park(env: Env, held: Head) -> None:
             await s.save()
             s.books.owed = await owed.missing(s, s.moved) if s.moved else []
             await owed.settle(s)
+            assert s.head is not None, "it was read"
+            held = s.head
         else:  # it only waits to be sealed: nothing is left to halt
-            s.head = await env.ledger.append(held.run, held, [], wake=Wake(env.time.now() + UNSEALED_US, held.mail, held.state))
-        held = s.head
-    finally:
-        await env.ledger.renew(structs.replace(held, tries=0), 0)
+            held = await env.ledger.append(held.run, held, [], wake=Wake(env.time.now() + UNSEALED_US, held.mail, held.state))
+    await env.ledger.renew(structs.replace(held, tries=0), 0)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -165,22 +167,41 @@ async def take_over(env: Env, bound: Bound, run: str, held: Head | None = None) 
     held = held or await env.ledger.claim("default", env.lease_ms, run=run)
     if held is None:
         raise Misuse(f"there is no run {run}", code="MDM-0250", fix="mandamus runs")
-    try:
+    async with ours(env, held):
         await refuse_elsewhere(env, held)
-        s = await read_run(env, bound, run)
-        if s.run.head != held.hash:  # an earlier owner wrote once more, before it heard that its lease has run out
-            raise Conflict(f"another process drove run {run} before it could be read", on="run", head=s.head, fix="mandamus show " + run)
-        s.head, s.live = held, held
+        s = await read_held(env, bound, held)
         if s.run.life == "sealed":
             return s
         await recall(s)
         await _say_so(s)
         s.books.owed = await owed.missing(s, s.moved) if s.moved else []  # no earlier owner settles any more
-        if s.head.mail > s.run.cursor:
+        if s.head is not None and s.head.mail > s.run.cursor:
             await mail.drain(s)
         return s
-    except BaseException:
-        await env.ledger.renew(held, 0)
+
+
+async def read_held(env: Env, bound: Bound, held: Head) -> Session:
+    """The fold of a run that was claimed. Raises Conflict when an earlier owner wrote once more, before it heard that its lease ran out."""
+    s = await read_run(env, bound, held.run)
+    if s.run.head != held.hash:
+        what = f"another process drove run {held.run} before it could be read"
+        raise Conflict(what, on="run", head=s.head, fix="mandamus show " + held.run)
+    s.head, s.live = held, held
+    return s
+
+
+@asynccontextmanager
+async def ours(env: Env, held: Head) -> AsyncIterator[None]:
+    """The lease is given back when what stands in the block fails; behind it, whoever takes the run over answers for that.
+
+    A ledger that did not answer says nothing about the run: such a claim counts as no try.
+    """
+    try:
+        yield
+    except BaseException as error:
+        tries = held.tries - isinstance(error, Unavailable)
+        with contextlib.suppress(Conflict, Unavailable):
+            await env.ledger.renew(msgspec.structs.replace(held, tries=tries), 0)
         raise
 
 

@@ -84,6 +84,8 @@ class Sweeper:
     async def _look(self, env: Env, head: Head) -> None:
         nobody: Any = None  # what its agent is bound to is not needed to read what happened
         s = await recover.read_run(env, nobody, head.run)
+        if s.head is None or s.head.state != head.state:
+            return  # it was moved since it was listed; what its row says now must stay
         if s.moved and s.run.life == "running" and await owed.missing(s, s.moved):
             with contextlib.suppress(Conflict):  # somebody moves it: who owns it settles
                 await env.ledger.append(head.run, s.head, [], wake=Wake(env.time.now(), s.run.cursor, head.state))

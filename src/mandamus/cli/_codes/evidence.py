@@ -84,6 +84,13 @@ PROOFS: Pages = {
     "MDM-0659": ("A takeover without the log's signature", "Every process that takes a run over signs it with the log's key."),
     "MDM-0660": ("A view is not what the records say", "Views are made from the records; this one was changed."),
     "MDM-0661": ("Another operation id", "The key that the other side saw is not the one of this call."),
+    "MDM-0695": (
+        "Chain log is not what this process has read",
+        "Records of chain log that it had read are gone, or others stand in their place. A server that failed over to a copy without its "
+        "last writes does that, and so does whoever restores an old copy; nothing goes on that was begun on the old state. If you know "
+        "of a failover, resume the runs. If you do not, keep the ledger as evidence; a witness of heads (MANDAMUS_HEADS) tells which "
+        "it was.",
+    ),
     "MDM-0680": (
         "The chain does not continue",
         "A record of another place, or a chain that begins with something else than its genesis.",

@@ -16,10 +16,10 @@ from typing import Any
 
 import httpx
 
-from mandamus.drivers import _nats_layout as layout
-from mandamus.drivers._nats_layout import Names
-from mandamus.drivers._nats_uri import MAX_BYTES_DEV, Options
-from mandamus.drivers._nats_wire import AGAIN, BUSY, NO_STREAM, Refusal, Silence, Wire, answered, silent
+from mandamus.drivers.ledger_nats import layout
+from mandamus.drivers.ledger_nats.layout import Names
+from mandamus.drivers.ledger_nats.uri import MAX_BYTES_DEV, Options
+from mandamus.drivers.ledger_nats.wire import AGAIN, BUSY, NO_STREAM, Refusal, Silence, Wire, answered, silent
 from mandamus.errors import EngineFault, Misuse
 
 PASSING = AGAIN | {BUSY}

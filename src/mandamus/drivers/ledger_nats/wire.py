@@ -28,9 +28,9 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError, OutboundBufferLimitError
 
-from mandamus.drivers._nats_connect import connected
-from mandamus.drivers._nats_layout import Message
-from mandamus.drivers._nats_uri import Options
+from mandamus.drivers.ledger_nats.connect import connected
+from mandamus.drivers.ledger_nats.layout import Message
+from mandamus.drivers.ledger_nats.uri import Options
 from mandamus.errors import Unavailable
 
 STALE, BUSY, DUPLICATE, NOT_FOUND, NO_STREAM = 10071, 10164, 10201, 10037, 10059
@@ -86,6 +86,7 @@ class Task(Struct, frozen=True):
     prio: int
     reply: str
     at: int
+    delivered: int = 1
 
 
 class _Error(Struct, frozen=True):
@@ -366,4 +367,7 @@ def _headers(message: Message) -> dict[str, str]:
 def _task(message: Msg) -> Task:
     *_, prio, run = message.subject.split(".")
     body = message.data.decode("ascii", "replace")
-    return Task(run, int(prio), message.reply, int(body) if body.isdigit() else 0)
+    # The reply ends in …<delivered>.<stream seq>.<consumer seq>.<time>.<pending>, or with one token more in later servers.
+    told = message.reply.split(".")
+    delivered = int(told[4] if len(told) < 11 else told[6])
+    return Task(run, int(prio), message.reply, int(body) if body.isdigit() else 0, delivered)

@@ -17,9 +17,9 @@ from typing import TypeVar
 
 import msgspec
 
-from mandamus.drivers import _nats_layout as layout
-from mandamus.drivers._nats_layout import Delta, Frame
-from mandamus.drivers._nats_wire import Stored, Wire, answered
+from mandamus.drivers.ledger_nats import layout
+from mandamus.drivers.ledger_nats.layout import Delta, Frame
+from mandamus.drivers.ledger_nats.wire import Stored, Wire, answered
 from mandamus.errors import ProofError
 
 AT_ONCE = 64

@@ -4,7 +4,7 @@
     head = await ledger.append(run, None, [genesis], payloads=[...], wake=Wake(now, 0))
 
 An append is one message, or one atomic batch when it touches accounts, in one round trip; the server stores it when the run's last message
-is the one that the append follows. The layout stands in `_nats_layout`, what is refused at opening in `_nats_check`, the reasons in ADR
+is the one that the append follows. The layout stands in `layout`, what is refused at opening in `check`, the reasons in ADR
 0027.
 
 The rule a newcomer would break: what this handle remembers is only a guess. Every head that is answered comes from the stream's leader, and
@@ -22,21 +22,18 @@ from typing import Any, TypeVar
 from mandamus.core.admit import admit, refuse_name, refuse_plain
 from mandamus.core.payload import INLINE_MAX, Payload
 from mandamus.core.seal import Sealed
-from mandamus.drivers import _nats_check as check
-from mandamus.drivers import _nats_layout as layout
-from mandamus.drivers import _nats_rows as rows
-from mandamus.drivers import _nats_strand as strand
-from mandamus.drivers._nats_append import Appends, Known, Moved, kept_of, refused
-from mandamus.drivers._nats_layout import Count, Frame, Message, Names
-from mandamus.drivers._nats_lease import Leases
-from mandamus.drivers._nats_mail import Post
-from mandamus.drivers._nats_own import Ownership
-from mandamus.drivers._nats_rows import Look, Rows, head_of, tries_of
-from mandamus.drivers._nats_uri import Options, options
-from mandamus.drivers._nats_wire import FULL, STALE, Refusal, Silence, Stored, Wire, answered, silent
-from mandamus.drivers._nats_work import Work
+from mandamus.drivers.ledger_nats import check, layout, rows, strand
+from mandamus.drivers.ledger_nats.append import Appends, Known, Moved, kept_of, refused
+from mandamus.drivers.ledger_nats.layout import Count, Frame, Message, Names, Row
+from mandamus.drivers.ledger_nats.lease import Leases
+from mandamus.drivers.ledger_nats.mail import Post
+from mandamus.drivers.ledger_nats.own import Ownership
+from mandamus.drivers.ledger_nats.rows import Look, Rows, head_of, tries_of
+from mandamus.drivers.ledger_nats.uri import Options, options
+from mandamus.drivers.ledger_nats.wire import FULL, STALE, Refusal, Silence, Stored, Wire, answered, silent
+from mandamus.drivers.ledger_nats.work import Work
 from mandamus.errors import Misuse
-from mandamus.ports import Account, AccountCheck, AccountWrite, Head, Node, Wake
+from mandamus.ports import AT_REST, Account, AccountCheck, AccountWrite, Head, Node, Wake
 
 T = TypeVar("T")
 
@@ -107,24 +104,34 @@ class NatsLedger:
         also: Sequence[AccountWrite | AccountCheck],
         wake: Wake | None,
     ) -> Head:
+        early = asyncio.ensure_future(self._announce(run, wake)) if after is None and wake is not None and wake.at is not None else None
         try:
             known = await self._appends.append(run, after, new, records, payloads, also, wake)
         except Moved as moved:
             raise rows.moved(run, after, await self._head(run), moved) from None
+        finally:
+            announced = early is not None and await early
         if after is None:
             self._post.opened(run)
         async with answered(f"the mailbox of run {run[:64]}"):
-            cursor, due = await self._rows.unread(run, known.row, await self._post.newest(run))
+            cursor, at = await self._rows.unread(run, known.row, await self._post.newest(run))
         held = self._own.of(run)
         if held is not None:
             owner, until, tries = self._leases.me, held.until, tries_of(Count(held.count, held.mark), known.row)
         else:
             owner, until, tries = (after.owner, after.lease_until, after.tries) if after else ("", 0, 0)
             tries = 0 if new.progress else tries
-        head = head_of(run, known.row, cursor, due, owner, until, tries)
-        if held is None and (wake is not None or due is not None):
+        head = head_of(run, known.row, cursor, at, owner, until, tries)
+        if held is None and not announced and (wake is not None or at is not None):
             await self._work.place(head)
         return head
+
+    async def _announce(self, run: str, wake: Wake) -> bool:
+        """Rings for a run that is opened as due, beside the append: a task that comes too early comes again."""
+        if wake.at is None or wake.at > self._clock() or wake.state in AT_REST:
+            return False
+        await self._work.ring(run, wake.pool or "default", wake.prio or 0, wake.at)
+        return True
 
     async def read(self, run: str, after: int = -1, upto: int | None = None) -> AsyncIterator[bytes]:
         known = await self._known(run)
@@ -216,23 +223,21 @@ class NatsLedger:
             known = await self._appends.at.run(run)
         if known is None:
             raise Misuse("there is no such run to send a message to", code="MDM-0133", where=f"run {run[:64]}", fix="mandamus runs")
-        await self._apart(run, self._send(run, key, message))
+        await self._apart(run, self._send(run, known.row, key, message))
         return key
 
-    async def _send(self, run: str, key: str, message: bytes) -> None:
+    async def _send(self, run: str, row: Row, key: str, message: bytes) -> None:
         """Its subject bears its key, and takes one message: sending it again finds it there, also years later."""
         sent = Message(self._names.mailbox(run, key), message, 0)
-        try:
-            await self._patiently(lambda: self._wire.put(sent), f"the message to run {run}")
-        except Refusal as refusal:
-            if refusal.code != STALE:
-                raise refused(refusal, f"run {run}") from None
-        async with answered(f"run {run}"):
-            head = await self._head(run)
-        if head is not None and not head.owner:
-            await self._work.place(head)
-        elif head is not None:
-            await self._work.owned(head, head.lease_until)
+
+        async def put() -> None:
+            try:
+                await self._patiently(lambda: self._wire.put(sent), f"the message to run {run}")
+            except Refusal as refusal:
+                if refusal.code != STALE:
+                    raise refused(refusal, f"run {run}") from None
+
+        await asyncio.gather(put(), self._work.ring(run, row.pool, row.prio, self._clock()))
 
     async def mailbox(self, run: str, after: int = 0) -> AsyncIterator[tuple[int, str, bytes]]:
         known = await self._known(run)
@@ -301,6 +306,7 @@ class NatsLedger:
             return
         for tasks in list(self._under_way.values()):
             await asyncio.wait(tasks)
+        await self._work.finished()
         self._closed = True
         await self._wire.close()
 

@@ -21,10 +21,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 from msgspec import Struct
 
-from mandamus.drivers import _nats_layout as layout
-from mandamus.drivers._nats_append import refused
-from mandamus.drivers._nats_layout import Count, Lease, Message, Names
-from mandamus.drivers._nats_wire import AGAIN, BUSY, FULL, STALE, Ack, Refusal, Silence, Stored, Wire, answered, silent
+from mandamus.drivers.ledger_nats import layout
+from mandamus.drivers.ledger_nats.append import refused
+from mandamus.drivers.ledger_nats.layout import Count, Lease, Message, Names
+from mandamus.drivers.ledger_nats.wire import AGAIN, BUSY, FULL, STALE, Ack, Refusal, Silence, Stored, Wire, answered, silent
 from mandamus.ports import Node
 
 _DROPPED = (("KV-Operation", "DEL"), ("Nats-TTL", "60s"))

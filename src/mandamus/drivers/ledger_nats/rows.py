@@ -10,11 +10,11 @@ import asyncio
 
 from msgspec import Struct
 
-from mandamus.drivers._nats_append import Known, Moved, Positions, known_of
-from mandamus.drivers._nats_layout import Count, Names, Row
-from mandamus.drivers._nats_lease import Free, Leases, Taken
-from mandamus.drivers._nats_mail import Mail, Post
-from mandamus.drivers._nats_wire import Wire
+from mandamus.drivers.ledger_nats.append import Known, Moved, Positions, known_of
+from mandamus.drivers.ledger_nats.layout import Count, Names, Row
+from mandamus.drivers.ledger_nats.lease import Free, Leases, Taken
+from mandamus.drivers.ledger_nats.mail import Mail, Post
+from mandamus.drivers.ledger_nats.wire import Wire
 from mandamus.errors import Conflict
 from mandamus.ports import Head
 

@@ -15,8 +15,8 @@ from msgspec import Struct
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from mandamus.drivers._nats_layout import Names
-from mandamus.drivers._nats_wire import Stored, Wire, micros
+from mandamus.drivers.ledger_nats.layout import Names
+from mandamus.drivers.ledger_nats.wire import Stored, Wire, micros
 
 KEPT = 20_000
 

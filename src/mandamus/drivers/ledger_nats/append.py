@@ -19,9 +19,9 @@ from msgspec import Struct
 
 from mandamus.core.admit import Admitted
 from mandamus.core.payload import Payload
-from mandamus.drivers import _nats_layout as layout
-from mandamus.drivers._nats_layout import Delta, Frame, Message, Names, Row
-from mandamus.drivers._nats_wire import AGAIN, BUSY, DUPLICATE, FULL, IN_PROCESS, STALE, Refusal, Silence, Stored, Wire, silent
+from mandamus.drivers.ledger_nats import layout
+from mandamus.drivers.ledger_nats.layout import Delta, Frame, Message, Names, Row
+from mandamus.drivers.ledger_nats.wire import AGAIN, BUSY, DUPLICATE, FULL, IN_PROCESS, STALE, Refusal, Silence, Stored, Wire, silent
 from mandamus.errors import EngineFault, Misuse, Unavailable
 from mandamus.ports import Account, AccountCheck, AccountWrite, Head, Wake
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from mandamus.drivers import _nats_rows as rows
-from mandamus.drivers._nats_layout import Count
-from mandamus.drivers._nats_lease import Free, Held, Leases, Lost
-from mandamus.drivers._nats_rows import Look
-from mandamus.drivers._nats_work import Work
+from mandamus.drivers.ledger_nats import rows
+from mandamus.drivers.ledger_nats.layout import Count
+from mandamus.drivers.ledger_nats.lease import Free, Held, Leases, Lost
+from mandamus.drivers.ledger_nats.rows import Look
+from mandamus.drivers.ledger_nats.work import Work
 from mandamus.ports import Head
 
 
@@ -40,6 +40,7 @@ class Ownership:
         taken = None if look.head.owner else await self._lease(look, ttl_ms)
         if taken is None:
             raise rows.driven(run, await self.head(run), self._leases.me)
+        self._work.later(self._work.owned(taken, taken.lease_until))
         return taken
 
     async def renew(self, head: Head, ttl_ms: int) -> Head:
@@ -53,7 +54,8 @@ class Ownership:
         except Lost:
             self._held.pop(head.run, None)
             raise rows.not_mine(head.run, await self.head(head.run)) from None
-        return await self._mine(head, ttl_ms)
+        stored, _ = await asyncio.gather(self.must(head.run), self._work.owned(head, self._clock() + ttl_ms * 1000))
+        return stored
 
     async def _lease(self, look: Look, ttl_ms: int) -> Head | None:
         """None: another was faster."""
@@ -65,21 +67,19 @@ class Ownership:
             self._held[head.run] = await self._leases.take(("lease", "tries"), head.run, look.lease, count, ttl_ms)
         except Lost:
             return None
-        return await self._mine(head, ttl_ms)
-
-    async def _mine(self, head: Head, ttl_ms: int) -> Head:
-        """The row as it stands under the lease, and the look at it when that has run out."""
-        stored, _ = await asyncio.gather(self.must(head.run), self._work.owned(head, self._clock() + ttl_ms * 1000))
-        return stored
+        return await self.must(head.run)  # as it stands under the lease: the earlier look may be older than its last owner's append
 
     async def _give_back(self, held: Held, head: Head) -> Head:
-        stored = await self.must(head.run)
-        less = ("tries", Count(head.tries, held.mark)) if head.tries < stored.tries else None
+        less = ("tries", Count(head.tries, held.mark)) if head.tries < held.count else None
         self._held.pop(head.run, None)
         await self._leases.drop(held, less)
         free = await self.must(head.run)
-        if not free.owner:
-            await self._work.place(free, again=True)
+        if free.owner:
+            return free
+        if free.wake_at is not None and free.wake_at <= self._clock():
+            await self._work.place(free)
+        else:  # until then the schedule of the lease stands, whose look would do the same
+            self._work.later(self._work.place(free, again=True))
         return free
 
     async def head(self, run: str) -> Head | None:

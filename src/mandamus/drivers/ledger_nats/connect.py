@@ -18,7 +18,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import NoServersError
 
-from mandamus.drivers._nats_uri import Options
+from mandamus.drivers.ledger_nats.uri import Options
 from mandamus.errors import Misuse, Unavailable
 
 CONNECT_S = 5.0  # a person who named the wrong host waits no longer; who works on through an outage tries again by itself

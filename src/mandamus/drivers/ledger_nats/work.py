@@ -14,19 +14,21 @@ import asyncio
 import contextlib
 import datetime
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from nats.aio.msg import Msg
 
-from mandamus.drivers._nats_layout import Message, Names
-from mandamus.drivers._nats_rows import Look
-from mandamus.drivers._nats_wire import Refusal, Silence, Task, Wire
+from mandamus.drivers.ledger_nats.layout import Message, Names
+from mandamus.drivers.ledger_nats.rows import Look
+from mandamus.drivers.ledger_nats.wire import Refusal, Silence, Task, Wire
 from mandamus.ports import AT_REST, Head
 
 LOOK_AHEAD = 4  # tasks taken together, to find the one that waits longest
 ACK_WAIT_NS = 5 * 10**9
 WAIT_MS = 250  # a consumer may stand on a replica that lags
 PAGE = 256
+EARLY_NS = {1: 50_000_000, 2: 500_000_000}  # a task that leads nowhere at its nth delivery comes again after
 SETTLE_US = 300_000  # after a lease's end, for the server to notice
 
 
@@ -38,6 +40,7 @@ class Work:
         self._levels: dict[str, set[int]] = {}  # priorities seen, by pool
         self._made: set[tuple[str, int]] = set()
         self._bells: dict[str, asyncio.Event] = {}
+        self._doing: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listening = asyncio.Lock()
         self._swept, self._cursor, self._page = 0.0, "", []  # type: tuple[float, str, list[str]]
@@ -53,7 +56,7 @@ class Work:
 
     async def at(self, head: Head, instant: int) -> None:
         if instant <= self._clock():
-            await self.ring(head, instant)
+            await self.ring(head.run, head.pool, head.prio, instant)
             return
         target = self._names.tasks(head.pool, head.prio, head.run)
         headers = (("Nats-Schedule", f"@at {_stamp(instant)}"), ("Nats-Schedule-Target", target))
@@ -63,9 +66,9 @@ class Work:
         """Look again when its owner's lease has run out."""
         await self.at(head, max(until, self._clock()) + SETTLE_US)
 
-    async def ring(self, head: Head, instant: int) -> None:
-        self._levels.setdefault(head.pool, set()).add(head.prio)
-        await self._send(Message(self._names.tasks(head.pool, head.prio, head.run), str(max(instant, 0)).encode()))
+    async def ring(self, run: str, pool: str, prio: int, instant: int) -> None:
+        self._levels.setdefault(pool, set()).add(prio)
+        await self._send(Message(self._names.tasks(pool, prio, run), str(max(instant, 0)).encode()))
 
     async def _send(self, message: Message) -> None:
         """A hint that gets lost is found by the sweep: it never makes an append fail that was written."""
@@ -87,25 +90,44 @@ class Work:
                     head = await self._consider(first, pool, lease)
                 finally:
                     await given_back  # answered: the next claim shall find them
-                await self._wire.tell(first.reply, b"+ACK")
                 if head is not None:
+                    self.later(self._taken(first, head))
                     return head
             if not patient and time.monotonic() - self._swept > self._wire.options.sweep_ms / 1000:
                 await self.sweep()
         return None
 
     async def _consider(self, task: Task, pool: str, lease: Callable[[Look], Awaitable[Head | None]]) -> Head | None:
-        look = await self._look(task.run)
-        if look is None or look.head.state in AT_REST:
-            return None
-        head = look.head
-        if head.owner:
-            await self.owned(head, head.lease_until)
-        elif head.wake_at is None or head.wake_at > self._clock() or (head.pool, head.prio) != (pool, task.prio):
-            await self.place(head)
-        else:
-            return await lease(look)
+        """A task may be here before what it is about: then it comes again, twice."""
+        look, early = await self._look(task.run), b'-NAK {"delay": %d}' % EARLY_NS.get(task.delivered, 0)
+        done = early if task.delivered in EARLY_NS else b"+ACK"
+        if look is not None and look.head.state not in AT_REST:
+            head = look.head
+            if head.owner:
+                await self.owned(head, head.lease_until)
+                done = b"+ACK"
+            elif head.wake_at is not None and ((head.pool, head.prio) != (pool, task.prio) or head.wake_at > self._clock()):
+                await self.place(head)
+            elif head.wake_at is not None:
+                if (taken := await lease(look)) is not None:
+                    return taken
+                done = b"+ACK"
+        await self._wire.tell(task.reply, done)
         return None
+
+    async def _taken(self, task: Task, head: Head) -> None:
+        await self.owned(head, head.lease_until)
+        await self._wire.tell(task.reply, b"+ACK")
+
+    def later(self, doing: Coroutine[Any, Any, None]) -> None:
+        """What nobody waits for. Were it lost, the task would come again, or the sweep find the run."""
+        task = asyncio.ensure_future(doing)
+        self._doing.add(task)
+        task.add_done_callback(self._doing.discard)
+
+    async def finished(self) -> None:
+        if self._doing:
+            await asyncio.wait(self._doing)
 
     async def _fetch(self, pool: str, patient: bool) -> list[Task]:
         """From the highest priority that has any."""
