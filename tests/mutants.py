@@ -212,11 +212,12 @@ MUTANTS = (
     m(
         "a run that could not be looked at is kept",
         "runtime/carry.py",
-        "        async with _ours(env, held):\n            opened = await genesis(env, held.run)\n",
+        "        async with recover.ours(env, held):\n            opened = await genesis(env, held.run)\n",
         "        opened = await genesis(env, held.run)\n",
         NAMED,
         "whose_beginning_cannot_be_read",
     ),
+    m("an outage counts as a try", RECOVER, "held.tries - isinstance(error, Unavailable)", "held.tries", NAMED, "cannot_be_read"),
     m("the lease is not renewed", LEASE, "await asyncio.sleep(pause)", "await asyncio.sleep(pause * 10**6)", SIM, "living_owner"),
     m(
         "a renewal that is refused stops nobody",
@@ -263,7 +264,7 @@ MUTANTS = (
     m(
         "due before the mailbox",
         RECOVER,
-        "        if s.head.mail > s.run.cursor:\n            await mail.drain(s)\n        return s\n",
+        "        if s.head is not None and s.head.mail > s.run.cursor:\n            await mail.drain(s)\n        return s\n",
         "        return s\n",
         NAMED,
         "older_than_any_resend",

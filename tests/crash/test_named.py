@@ -260,6 +260,9 @@ def test_a_claimed_run_whose_beginning_cannot_be_read_is_given_back() -> None:
         assert held is not None
         assert (await carry(env, {}, held, Delays())).state == "unavailable"
         assert stand.ledger._store.holders == {}
+        after = await stand.ledger.head(id)
+        assert after is not None
+        assert after.tries == held.tries - 1, "an outage is no try: it says nothing about the run"
         assert (await stand.resume(id)).run.end == "completed"
 
     run(story())

@@ -13,7 +13,7 @@ import pytest
 from mandamus.drivers.ledger_nats import check
 from mandamus.drivers.ledger_nats import wire as wires
 from mandamus.drivers.ledger_nats.layout import Count, Message, Names
-from mandamus.drivers.ledger_nats.lease import Free, Leases
+from mandamus.drivers.ledger_nats.lease import Free, Leases, Lost
 from mandamus.drivers.ledger_nats.uri import options
 from mandamus.drivers.ledger_nats.wire import Refusal, Wire
 from mandamus.testing.nats import Cluster
@@ -154,6 +154,10 @@ def test_a_lease_is_taken_over_by_the_place_of_its_marker(cluster: Cluster) -> N
             await refused(wires.STALE, wire.put(Message(key, b"{}", 0)))
             taken = await two.take(("lease", "tries"), "r", free, Count(2), 1_000)
             assert taken.at > free.at
+            with pytest.raises(Lost):  # who saw it free at the same moment
+                await one.take(("lease", "tries"), "r", free, Count(2), 1_000)
+            with pytest.raises(Lost):  # and who held it before
+                await one.renew(held, 1_000)
             assert (await two.count("tries", "r")).n == 2
 
     asyncio.run(probe())
