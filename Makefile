@@ -10,7 +10,7 @@ PIP := $(if $(UV),uv pip install --python $(PY),$(PY) -m pip install --disable-p
 PYTHON ?= python3
 RUN_TESTS := $(PY) -m pytest -q -p no:cacheprovider
 
-.PHONY: help lock demo test slow sim check lint law mutants bench bench-quick gates docs golden clean
+.PHONY: help lock demo test slow chaos sim check lint law mutants bench bench-quick gates docs golden clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,8 +46,11 @@ demo: $(if $(filter dev,$(TIER)),$(RUNTIME),$(TIERS)) ## the whole story in one 
 test: $(STAMP) ## everything that one machine can run (under 10 minutes); of the longest walks a sample
 	$(RUN_TESTS) -n 2 --dist loadfile tests
 
-slow: $(STAMP) ## the longest walks to their end: every byte of whole bundles, signals at hundreds of places (about 5 minutes)
+slow: $(STAMP) ## the longest walks to their end: every byte of whole bundles, signals at hundreds of places, 3000 seeds (about 8 minutes)
 	$(RUN_TESTS) -n 2 -m slow tests/attack tests/crash
+
+chaos: $(STAMP) ## real servers and workers killed, paused and cut apart under load; as root with partitions (about 4 minutes)
+	$(RUN_TESTS) -s -m slow tests/chaos
 
 sim: $(STAMP) ## deterministic simulation: every single fault, then seeded lives (SEEDS=50000 for a night); PAIRS=1 for every two faults
 	$(PY) tests/crash/simulate.py --singles

@@ -83,7 +83,10 @@ class Account(Struct, frozen=True):
 
 
 class AccountWrite(Struct, frozen=True):
-    """The next delta of an account, canonical bytes. `version` is the version it makes (the stored one must be version - 1)."""
+    """The next delta of an account, canonical bytes. `version` is the version it makes (the stored one must be version - 1).
+
+    `prev`: the hash of the version before, when that one was not yet stored as this was computed; an `Ordered` ledger compares it too.
+    """
 
     id: str
     version: int
@@ -93,6 +96,7 @@ class AccountWrite(Struct, frozen=True):
     delta: bytes
     run: str
     seq: int
+    prev: str = ""
 
 
 class AccountCheck(Struct, frozen=True):
@@ -100,6 +104,15 @@ class AccountCheck(Struct, frozen=True):
 
     id: str
     version: int
+
+
+@runtime_checkable
+class Ordered(Protocol):
+    """What a ledger may promise besides: appends of one process are decided in the order in which they were handed in. Several that
+    count on from each other may then be under way at once; when one is refused, so are those behind it."""
+
+    @property
+    def in_order(self) -> bool: ...
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ from mandamus.core.canonical import canon
 from mandamus.core.digests import policy_digest
 from mandamus.core.facts import RuleBook
 from mandamus.core.messages import Settings
-from mandamus.core.records import NamedKey
+from mandamus.core.records import LOG, NamedKey
 from mandamus.errors import Misuse
 from mandamus.ports import Head, Heads, Ledger, Model, PolicyEngine, Signer
 from mandamus.proof.trust import Trust
@@ -100,7 +100,8 @@ def ledger_store(uri: str) -> Store:
     store = LEDGERS.get(uri.partition(":")[0])
     if store is None or (store.file and not uri.partition(":")[2].startswith("///")):
         forms = [store] if store else LEDGERS.values()
-        raise Misuse(f"ledger {uri!r}", code="MDM-0111", expected=" or ".join(x.form for x in forms), fix="--ledger sqlite:///FILE")
+        shown = uri if "@" not in uri and "?" not in uri else f"{uri.partition(':')[0]}:…"  # a password in it is somebody's secret
+        raise Misuse(f"ledger {shown!r}", code="MDM-0111", expected=" or ".join(x.form for x in forms), fix="--ledger sqlite:///FILE")
     return store
 
 
@@ -209,6 +210,11 @@ class Home:
             self._trust = (changed, Trust.parse(path.read_bytes(), str(path)))
         return self._trust[1]
 
+    def known(self) -> Trust:
+        """The same for verbs that only read: where no trust file stands nobody is known, and neither a file nor a key is made."""
+        path = self.trust_file
+        return self.trust() if path is None or path.exists() else Trust.parse("quorum none\n")
+
     def add_trust(self, line: str) -> None:
         """One more line. In memory it lives as long as this object."""
         path = self.trust_file
@@ -243,6 +249,14 @@ def _no_key(path: Path, role: str) -> Misuse:
         why="its log names the keys that it began with, and a new one would be a stranger's",
         fix=f"do this where {path.name} lies, or put it there",
     )  # fmt: skip
+
+
+async def _log_key(home: Home, ledger: Ledger) -> Signer:
+    """A chain `log` that has begun names its keys: on a machine that lacks them none is made, or it would be taken for the ledger's own."""
+    made = home.folder is None or "log" in home.keys or (home.folder / "keys" / "log.pem").exists()
+    if not made and await ledger.head(LOG) is not None:
+        home.stands = True
+    return home.signer("log")
 
 
 def home_of(uri: str) -> Home:
@@ -308,7 +322,7 @@ async def open_env(
     stands = home or home_of(where)
     opened = ledger or open_ledger(where, clock.now, tier=tier)
     try:
-        signer = stands.signer("log")
+        signer = await _log_key(stands, opened)
         origin = signer.vkey.partition("+")[0]
         if heads or (heads := heads_of(where)):
             opened = await witness.watched(opened, heads, origin, warn)

@@ -126,11 +126,11 @@ def test_verify_says_in_words_what_an_allowance_was() -> None:
     both = said(paid_under(ONE_VOTE, ALICES, BOBS))
     assert both.endswith("quorum reached; 2 of them standing votes, each one vote of its approver in its chain")
     mixed = said(paid_under(ONE_VOTE, ALICES, voters=(BOBS,)))
-    assert mixed.startswith("2 signed votes for 1 intents")
+    assert mixed.startswith("2 signed votes for 1 intent:")
     assert "quorum reached; 1 of them" in mixed
     alone = said(paid_under(ONE_ENOUGH, ALICES))
     assert "quorum reached" not in alone
-    assert "1 intents rest on an allowance alone, which their rules call enough: no quorum was asked for" in alone
+    assert "1 intent rests on an allowance alone, which the rules call enough: no quorum was asked for" in alone
 
 
 def allowed(charges: dict[str, int] | None = None, used: int = 0, **standing: Any) -> bytes:

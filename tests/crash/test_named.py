@@ -14,6 +14,7 @@ from mandamus.core.canonical import canon
 from mandamus.core.payload import SALT
 from mandamus.core.records import LOG, MailRef
 from mandamus.core.seal import Content, Draft
+from mandamus.drivers.model_scripted import Step
 from mandamus.errors import Unavailable
 from mandamus.proof import mail as post
 from mandamus.runtime import drive, execute, mail, recover
@@ -30,13 +31,16 @@ def run(coroutine: Any) -> Any:
     return asyncio.run(coroutine)
 
 
-async def killed_at(stand: Stand, place: str) -> str:
-    """A run whose process died at this place. Returns its id."""
+async def killed_at(stand: Stand, place: str, time: int = 1) -> str:
+    """A run whose process died when it came to this place for the first, second, ... time. Returns its id."""
     power = Power()
     reached = power.place
+    left = time
 
     def cut(name: str) -> None:
-        if name == place:
+        nonlocal left
+        left -= name == place
+        if name == place and not left:
             power.cuts, power.base = (0,), len(power.trace)
         reached(name)
 
@@ -192,10 +196,11 @@ def test_what_an_earlier_owner_still_writes_between_claim_and_reading_makes_the_
         stand.ledger._store.holders.clear()
 
         class Meanwhile(Around):
-            async def head(self, run: str) -> Any:
+            async def read(self, run: str, after: int = -1, upto: int | None = None) -> Any:
                 if run == s.run.id:
                     await mail.drain(old)
-                return await self._inner.head(run)
+                async for raw in self._inner.read(run, after, upto):
+                    yield raw
 
         async def nothing(facts: Any) -> None:
             return None
@@ -216,8 +221,9 @@ def test_a_ledger_that_fails_while_a_reply_is_read_is_no_fault_of_the_model() ->
     """Whether a call is a repeat is asked of the ledger. A run is not halted for an outage; whoever takes it over asks again."""
 
     async def story() -> None:
-        stand = await Stand.of(agent_of(pay_tool()))
-        id = await killed_at(stand, "before a model call")
+        twice = Step(calls=(("pay", {"to": "Acme", "amount": SMALL}),))
+        stand = await Stand.of(agent_of(pay_tool(), then=(twice, "done")))
+        id = await killed_at(stand, "before a model call", 2)  # with something proposed before, that the next call may repeat
 
         class Gone(Around):
             async def payloads(self, run: str, after: int = -1, parts: Any = ()) -> Any:
@@ -233,7 +239,7 @@ def test_a_ledger_that_fails_while_a_reply_is_read_is_no_fault_of_the_model() ->
         assert [f.category for f in await stand.facts(id, r.ModelFailed)] == ["lost"]
         await stand.handle.close()
         assert (await stand.resume(id)).run.end == "completed"
-        assert stand.deeds == 1
+        assert stand.deeds == 2
 
     run(story())
 

@@ -70,7 +70,32 @@ def test_top_counts_what_is_due_claimed_and_waiting(world: World) -> None:
         ("gpu", 2, 0, 0, 0),
     ]
     assert said["oldest_due"] == world.ok("runs", "--json").stream[1]["run"]
-    assert "nobody works: mandamus worker AGENT" in world.ok("top", "--once").out
+    told = world.ok("top", "--once").out
+    assert "nobody serves pool default: mandamus worker AGENT\n" in told
+    assert "nobody serves pool gpu: mandamus worker AGENT --pool gpu\n" in told
+
+
+def test_a_machine_without_the_ledgers_keys_looks_and_makes_none(world: World) -> None:
+    world.ok("run", "payout.py:small", "Pay", "--detach")
+    home = world.folder / ".mandamus"
+    (home / "keys").rename(world.folder / "theirs")
+    (home / "trust").rename(world.folder / "their-trust")
+    for words in (("doctor", "--quick"), ("inbox",), ("top",), ("key", "list"), ("allowance", "list")):
+        world.ok(*words)
+    assert "drives nothing of it" in world.ok("doctor", "--quick").out
+    told = world("worker", "payout.py:small", "--until-idle")
+    assert (told.code, "MDM-0242" in told.err) == (2, True), told
+    assert not (home / "keys").exists()
+    assert not (home / "trust").exists()
+
+
+def test_doctor_tells_a_log_key_that_is_another_ledgers(world: World) -> None:
+    world.ok("run", "payout.py:small", "Pay", "--detach")
+    world.ok("run", "payout.py:small", "Pay", "--detach", "--ledger", "sqlite:///other/run.db")
+    ours, theirs = (world.folder / name / "keys" / "log.pem" for name in (".mandamus", "other/.mandamus"))
+    ours.write_bytes(theirs.read_bytes())
+    told = world("doctor", "--quick")
+    assert (told.code, "MDM-0240 this ledger belongs to" in told.out) == (1, True), told
 
 
 async def _seen_by_top(world: World) -> None:

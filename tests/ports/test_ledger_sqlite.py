@@ -15,7 +15,7 @@ import pytest
 
 from mandamus.core.seal import Sealed
 from mandamus.drivers import _sqlite_file as file
-from mandamus.drivers._sqlite_group import GROUP_MAX, GroupCommit, Job
+from mandamus.drivers._sqlite_group import FULL, GROUP_MAX, GroupCommit, Job
 from mandamus.drivers.ledger_sqlite import SqliteLedger
 from mandamus.errors import Conflict, EngineFault, Misuse, ProofError
 from mandamus.ports import Head, Ledger, Wake
@@ -189,7 +189,8 @@ def test_many_runs_share_a_commit(tmp_path: Path) -> None:
         chains = [Chain(f"run-{i:03}") for i in range(GROUP_MAX + 44)]
         await asyncio.gather(*(put(ledger, None, chain.genesis()) for chain in chains))
         inline, groups = ledger.commits
-        assert (inline, groups) == (0, 2), "256 at most in one transaction, the rest in the next"
+        assert inline == 0
+        assert 2 <= groups <= 1 + len(chains) // FULL, "256 at most in one transaction; whoever comes while it is flushed is in the next"
         assert len(await gather(ledger.runs())) == len(chains)
         await ledger.close()
 
@@ -250,7 +251,8 @@ def test_nobody_is_answered_before_the_commit() -> None:
         assert flush.wait(20)
 
     async def hold_the_loop() -> None:
-        await asyncio.sleep(0)
+        for _ in range(3):
+            await asyncio.sleep(0)
         assert worked.wait(20)
 
     async def story() -> None:

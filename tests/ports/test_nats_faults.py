@@ -347,6 +347,58 @@ def test_without_a_quorum_nothing_is_acknowledged_and_afterwards_it_goes_on(clus
     case(uri(cluster, patience_ms=3_000, timeout_ms=1_000), alone)
 
 
+def test_a_process_can_begin_while_one_server_is_away(cluster: Cluster) -> None:
+    """Two of three are known to flush, and a commit needs two: the third is a note for people, no refusal."""
+    where = uri(cluster)
+    case(where, lambda ledger: put(ledger, None, Chain("run-1").genesis()))
+    leader = cluster.leader(f"{from_uri(where)._names.log}")
+    away = next(node for node in cluster.nodes.values() if node is not leader)
+    away.kill9()
+    try:
+
+        async def goes_on(ledger: NatsLedger) -> None:
+            head = await head_of(ledger, "run-1")
+            assert head.seq == 0
+            await put(ledger, None, Chain("run-2").genesis())
+            told = [text for state, text, _ in await ledger.findings() if state == "degraded"]
+            assert any("could not be seen now" in text and away.name in text for text in told), told
+
+        case(where, goes_on)
+    finally:
+        away.start()
+        cluster.wait_ready()
+
+
+def test_without_a_quorum_everything_says_so_in_bounded_time(cluster: Cluster) -> None:
+    where = uri(cluster, patience_ms=3_000, timeout_ms=1_000)
+    case(where, lambda ledger: put(ledger, None, Chain("run-1").genesis(), wake=Wake(PAST, 0)))
+    opened = from_uri(where)
+    dead = list(cluster.nodes.values())[1:]
+
+    async def story() -> None:
+        assert await opened.head("run-1") is not None
+        assert await opened.claim("empty", TTL) is None
+        for node in dead:
+            node.kill9()
+        await asyncio.sleep(8)  # the one that is left has noticed that it leads nobody
+        fresh = from_uri(where)
+        try:
+            async with asyncio.timeout(90):
+                for asked in (fresh.head("run-1"), gather(fresh.runs()), opened.head("run-1"), opened.claim(POOL, TTL, run="run-1")):
+                    with pytest.raises((Unavailable, EngineFault)):
+                        await asked
+        finally:
+            await fresh.close()
+            await opened.close()
+
+    try:
+        asyncio.run(story())
+    finally:
+        for node in dead:
+            node.start()
+        cluster.wait_ready()
+
+
 def test_clients_of_an_isolated_leader_go_to_the_others() -> None:
     """It acknowledges nothing, although they reach it; what they append is stored by the others, and by it after the cut."""
     needs("nats", "nats-server")

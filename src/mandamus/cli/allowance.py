@@ -190,7 +190,7 @@ class Stands(msgspec.Struct, frozen=True):
 async def allowances(cli: Cli, ledger: Ledger) -> list[Stands]:
     from mandamus import wiring
 
-    trust = wiring.home_of(cli.uri).trust()
+    trust = wiring.home_of(cli.uri).known()
     records = [decode(raw) async for raw in ledger.read(LOG)]
     log = authorities.read(records)
     opened = records[0].fact if records else None

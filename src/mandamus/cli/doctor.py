@@ -99,7 +99,8 @@ async def _tried(name: str, check: Callable[[Cli], Awaitable[list[Line]]], cli: 
     except MandamusError as error:
         d = error.diagnosis
         state = "degraded" if d.code == "MDM-0010" else "broken"
-        line = Line(name, state, f"{d.code} {d.what}" + (f" ({d.where})" if d.where else ""), d.fix)
+        found = f", found: {d.found}" if isinstance(error, Unavailable) and d.found else ""
+        line = Line(name, state, f"{d.code} {d.what}" + (f" ({d.where})" if d.where else "") + found, d.fix)
         return [line] if name == "ledger" or state == "broken" else [], isinstance(error, Unavailable)
 
 
@@ -143,20 +144,14 @@ async def _ledger(cli: Cli) -> list[Line]:
         runs = [h async for h in ledger.runs()]
     path = _path(cli)
     checked = "every page and setting checked" if path else "every setting checked" if check else "no check of its own"
-    lines = [Line("ledger", "ok", f"{path or cli.place}: {sum(h.run != 'log' for h in runs)} runs, {checked}"), *told]
+    held = sum(h.run != "log" for h in runs)
+    lines = [Line("ledger", "ok", f"{path or cli.place}: {held} run{'' if held == 1 else 's'}, {checked}"), *told]
     if path is None:  # what lies behind it is not this machine's disk
         return lines
     took = _fsync_ms(path.parent)
     state = "ok" if took < 50 else "degraded"
-    return [
-        *lines,
-        Line(
-            "flush",
-            state,
-            f"fsync takes {took:.1f} ms",
-            "" if state == "ok" else "put the ledger on a local disk: two flushes a turn wait for it",
-        ),
-    ]
+    fix = "" if state == "ok" else "put the ledger on a local disk: two flushes a turn wait for it"
+    return [*lines, Line("flush", state, f"fsync takes {took:.1f} ms", fix)]
 
 
 async def _asked(ledger: Any) -> list[Line]:
@@ -208,12 +203,43 @@ async def _chain_log(cli: Cli) -> list[Line]:
         if walked.fault is not None:
             raise Broken(walked.fault)
         ignored = [a for a in await allowances(cli, ledger) if a.state not in ("in force", "over", "withdrawn")]
-    lines = [Line("log", "ok", f"chain log: {len(raws)} records, each linked to the one before")]
+    lines = [
+        Line("log", "ok", f"chain log: {len(raws)} record{'' if len(raws) == 1 else 's'}, each linked to the one before"),
+        *_owned(cli, raws),
+    ]
     if ignored:
         lines.append(
             Line("log", "degraded", f"{len(ignored)} standing votes count for nothing: {ignored[0].state}", "mandamus allowance list")
         )
     return lines
+
+
+def _owned(cli: Cli, raws: list[bytes]) -> list[Line]:
+    """Whether the log's key beside us is this ledger's: with another one nothing goes on, and only then would it be noticed."""
+    from mandamus import wiring
+    from mandamus.core.records import LogOpened, decode
+    from mandamus.drivers.sign_file import FileSigner
+
+    path = (wiring.home_of(cli.uri).folder or Path(".")) / "keys" / "log.pem"
+    opened = decode(raws[0]).fact if raws else None
+    if not isinstance(opened, LogOpened):
+        return []
+    if not path.exists():
+        return [Line("log", "ok", f"no {path} here: this machine can look at the ledger, and drives nothing of it")]
+    try:
+        origin = FileSigner.open(path).vkey.partition("+")[0]
+    except MandamusError:
+        return []  # the keys' own line says so
+    if origin == opened.origin:
+        return []
+    return [
+        Line(
+            "log",
+            "broken",
+            f"MDM-0240 this ledger belongs to {opened.origin}, and {path} is the key of {origin}",
+            "put the ledger's own log.pem there",
+        )
+    ]
 
 
 async def _chains(at_most: int, cli: Cli) -> list[Line]:
@@ -241,14 +267,8 @@ async def _clock(cli: Cli) -> list[Line]:
             newest = max(newest, await _last_claim(ledger, head))
     now = time.time_ns() // 1000
     if newest > now + CLOCK_BACK_US:
-        return [
-            Line(
-                "clock",
-                "broken",
-                f"it is behind the ledger: {read.when(now)} after {read.when(newest)}",
-                "set the clock; deadlines would never pass",
-            )
-        ]
+        behind = f"it is behind the ledger: {read.when(now)} after {read.when(newest)}"
+        return [Line("clock", "broken", behind, "set the clock; deadlines would never pass")]
     return [Line("clock", "ok", f"{read.when(now)}, not behind the ledger")]
 
 
@@ -316,7 +336,7 @@ def _trust(cli: Cli) -> list[Line]:
                 "mandamus key enroll --principal p-... --role ROLE --key FILE",
             )
         ]
-    lines = [Line("trust", "ok", f"{len(people)} approvers: {', '.join(people)}")]
+    lines = [Line("trust", "ok", f"{len(people)} approver{'' if len(people) == 1 else 's'}: {', '.join(people)}")]
     if empty:
         fix = f"mandamus key enroll --principal p-... --role {empty[0]} --key FILE"
         lines.append(Line("trust", "degraded", f"nobody has role {', '.join(empty)}, which a chain names", fix))

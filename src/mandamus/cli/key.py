@@ -155,7 +155,7 @@ def list_(cli: Cli) -> int:
 
     cli.must_exist()
     home = wiring.home_of(cli.uri)
-    found = home.trust()
+    found = home.known()
     for role in wiring.ROLES:
         path = Path(home.folder or ".") / "keys" / f"{role}.pem"
         if path.exists():

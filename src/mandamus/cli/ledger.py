@@ -6,6 +6,7 @@ that was proved would be of this ledger any more.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,9 +93,9 @@ async def _moved(cli: Cli, env: Env, names: tuple[str, str], target: str, wanted
 def _words(done: Copied, target: str, dry_run: bool) -> str:
     said = f"runs {len(done.runs)}, events {done.events}, account changes {done.deltas}, unread messages {done.messages}"
     if dry_run:
-        return f"nothing stands in the way of {len(done.runs)} runs with {done.events} events; nothing was written"
+        return f"nothing stands in the way: runs {len(done.runs)}, events {done.events}; nothing was written"
     again = f"; {len(done.there)} were there already" if done.there else ""
-    return f"{said}{again}: checked, written, read back\n  next    mandamus runs --ledger {target}"
+    return f"{said}{again}: checked, written, read back\n  next    mandamus runs --ledger {shlex.quote(target)}"
 
 
 def _place(uri: str) -> str:

@@ -143,7 +143,7 @@ def turn_of(run: Run, now: int, driver: str = "", pool: str = "") -> str:
     """Whose turn it is, in words. `driver`: the living process that drives it; `pool`: whose workers are to begin it."""
     asks = waiting(run)
     if run.life == "halted":
-        return f"halted: {run.cause} ({run.code})"
+        return f"halted: {run.cause}" + (f" ({run.code})" if run.code != run.cause else "")
     if asks:
         late = [r for _, r in asks if r.expires <= now]
         return "waits for people" + (", too late: nobody may answer any more" if late else "")

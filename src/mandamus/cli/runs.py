@@ -218,7 +218,7 @@ def unread(story: read.Story) -> bool:
 def used(run: Run) -> str:
     """What it has used of its budget, and what its children have."""
     s, g = run.spent, run.genesis
-    rows = [f"{run.turn} of {g.budget.turns} turns, {s.input + s.output} tokens, {s.calls} calls"]
+    rows = [f"{run.turn} of {g.budget.turns} turns, {s.input + s.output} tokens, {s.calls} call{'' if s.calls == 1 else 's'}"]
     if run.price is not UNSET:
         limit = f" of {Money(str(g.budget.cost), run.price.currency, 6)}" if g.budget.cost is not UNSET else ""
         rows.append(f"{Money(str(s.cost or 0), run.price.currency, 6)}{limit}")

@@ -51,14 +51,16 @@ def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=True, sort_keys=True)
 
 
-_PASSWORD = re.compile(r"(?<=[/,])([^/,:@]*):[^/,@]*@")
-_OPTION = re.compile(r"(?<=[?&])(password|passphrase|token)=[^&]*", re.IGNORECASE)
+_PASSWORD = re.compile(r"(?<=[/,])([^/,:@]*):[^/,]*@")
+_OPTION = re.compile(r"(?<=[?&])(password|passphrase|sslpassword|token|listen)=[^&]*", re.IGNORECASE)
 
 
 def without_password(uri: str) -> str:
     """A ledger's URI with `...` where its password stood, also in a list of hosts and in its options. A file's stays as it is."""
     scheme, sep, rest = uri.partition("://")
     hosts, slash, name = rest.partition("/")
+    if hosts and "@" in name.partition("?")[0]:  # a sign in the password ended it too early: nobody can say where it ends
+        return f"{scheme}{sep}..."
     hosts = _PASSWORD.sub(r"\1:...@", f"/{hosts}")
     return scheme + sep + _OPTION.sub(r"\1=...", hosts[1:] + slash + name)
 

@@ -32,7 +32,7 @@ async def _cancel(cli: Cli, text: str, key_file: str | None, mode: Literal["canc
 
     signer = open_key(cli, key_file)
     async with cli.reading() as ledger:
-        trust = wiring.home_of(cli.uri).trust()
+        trust = wiring.home_of(cli.uri).known()
         principal = principal_of(signer, trust)
         story = await read.story(ledger, text)
         nonce = requests.nonce(signer, once, story.id) if once else secrets.token_hex(16)

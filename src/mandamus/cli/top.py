@@ -62,7 +62,7 @@ async def look(cli: Cli, ledger: Ledger) -> Seen:
     async for head in ledger.runs():
         if head.run == LOG:
             continue
-        word = "worker" if read.pooled(head) and not head.owner else head.state
+        word = "worker" if head.state == "running" and not head.owner else head.state  # given back, or never begun
         seen.states[word] = seen.states.get(word, 0) + 1
         if head.state not in AT_REST:
             seen.rows.append(head)
@@ -141,14 +141,17 @@ def words(cli: Cli, seen: Seen) -> str:
     states = ", ".join(f"{n} {WORDS.get(state, state)}" for state, n in said["runs"].items()) or "none yet"
     rows = [f"{said['at']}  runs: {states}"]
     if said["pools"]:
-        head = ("pool", "due", "claimed", "waits", "workers", "slots", "oldest")
+        head = ("pool", "due", "claimed", "waits", "workers", "slots", "oldest due")
         body = [[p["pool"], *(str(p[k]) for k in ("due", "claimed", "waits", "workers", "slots")), _age(p)] for p in said["pools"]]
         rows += ["", table(head, body)]
     if said["workers"]:
         body = [[shown(w["id"]), w["pool"], f"{w['busy']}/{w['slots']}", f"{w['seen_s']} s ago", _doing(w)] for w in said["workers"]]
         rows += ["", table(("worker", "pool", "busy", "heard", ""), body)]
-    elif any(p["due"] for p in said["pools"]):
-        rows += ["", "nobody works: " + cli.command("worker AGENT")]
+    alone = [p["pool"] for p in said["pools"] if p["due"] and not p["workers"]]
+    rows += [""] if alone else []
+    rows += [
+        f"nobody serves pool {pool}: " + cli.command("worker AGENT" + ("" if pool == "default" else f" --pool {pool}")) for pool in alone
+    ]
     if said["oldest_due"]:
         rows += ["", f"due longest: {said['oldest_due']}"]
     for parked in said["halted"]:

@@ -96,7 +96,7 @@ async def _vote(cli: Cli, ids: tuple[str, ...], wish: Wish) -> int:
     signer = open_key(cli, wish.key_file)
     async with cli.reading() as ledger:
         home = _home(cli)
-        trust, whom = home.trust(), Whom(home.folder)
+        trust, whom = home.known(), Whom(home.folder)
         principal = principal_of(signer, trust)
         names = {id: await _nonce(ledger, id, signer, wish.once) for id in ids}
         before = await _before(ledger, names, wish, trust, principal) if wish.once else {}

@@ -20,7 +20,8 @@ from mandamus.errors import EngineFault, MandamusError, Misuse, ProofError, Unav
 APPLICATION = 0x4D444D31  # "MDM1" in the file's header
 PAGE_BYTES = 4096
 BUSY_MS = 5_000
-CHECKPOINT_PAGES = 1_000  # of the write-ahead log
+CHECKPOINT_PAGES = 4_000  # of the write-ahead log: 200 runs write the same 500 pages again and again, and each checkpoint copies them
+CACHE_KIB = 16_384  # the pages that 200 runs write at once; what did not fit would be written to the log before its commit, and read again
 NETWORK = frozenset(
     (
         "nfs",
@@ -286,6 +287,7 @@ def _check_version(db: apsw.Connection, path: Path) -> None:
 def _settle(db: apsw.Connection, path: Path) -> None:
     db.pragma("page_size", PAGE_BYTES)  # of a new file only
     db.pragma("synchronous", "FULL")
+    db.pragma("cache_size", -CACHE_KIB)
     db.pragma("foreign_keys", True)
     db.pragma("recursive_triggers", True)  # else REPLACE deletes without asking the triggers
     db.pragma("wal_autocheckpoint", 0)  # ours runs after the answer, and notices a failed flush

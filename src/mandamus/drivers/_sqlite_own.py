@@ -24,11 +24,11 @@ class Ownership:
         """True when the lock is ours now; False when somebody holds it, another claim of this process included."""
         if run in self._held:
             return False
-        self._folder.mkdir(exist_ok=True)
-        handle = os.open(self._folder / run, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = self._open(run)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(handle, 0)
+            if os.fstat(handle).st_size:  # its last holder died
+                os.ftruncate(handle, 0)
             os.pwrite(handle, f"pid {os.getpid()}\n".encode("ascii"), 0)
         except BlockingIOError:
             os.close(handle)
@@ -38,6 +38,14 @@ class Ownership:
             raise
         self._held[run] = handle
         return True
+
+    def _open(self, run: str) -> int:
+        path, flags = f"{self._folder}/{run}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return os.open(path, flags, 0o644)
+        except FileNotFoundError:
+            self._folder.mkdir(exist_ok=True)
+            return os.open(path, flags, 0o644)
 
     def holds(self, run: str) -> bool:
         return run in self._held

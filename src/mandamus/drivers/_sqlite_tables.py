@@ -124,16 +124,17 @@ def account(cursor: apsw.Cursor, id: str) -> Account | None:
 
 def check_accounts(cursor: apsw.Cursor, run: str, head: Head | None, also: Sequence[AccountWrite | AccountCheck]) -> None:
     """Checks compare with what is stored; several writes to one account in one append must follow each other."""
-    versions: dict[str, int] = {}
+    written: dict[str, tuple[int, str]] = {}
     for entry in also:
         known = account(cursor, entry.id)
-        stored = known.version if known else 0
+        stored, digest = (known.version, known.hash) if known else (0, "")
         if isinstance(entry, AccountCheck):
-            expected = entry.version
+            expected, prev = entry.version, ""
         else:
-            stored, expected = versions.get(entry.id, stored), entry.version - 1
-            versions[entry.id] = entry.version
-        if stored != expected:
+            stored, digest = written.get(entry.id, (stored, digest))
+            expected, prev = entry.version - 1, entry.prev
+            written[entry.id] = entry.version, entry.hash
+        if stored != expected or (prev and digest != prev):
             raise Conflict(
                 f"account {entry.id!r} has moved",
                 on="account",

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
-from mandamus.errors import Unavailable
+from mandamus.errors import Misuse, Unavailable
 from mandamus.ports import Sighting
 
 T = TypeVar("T")
@@ -40,6 +41,18 @@ class PostgresHeads:
 
     @classmethod
     def open(cls, uri: str) -> PostgresHeads:
+        """Raises Misuse for a URI that libpq would read as something else than was meant: what it says of it may quote the password."""
+        try:
+            parts = urlsplit(uri)
+            whole = not (parts.netloc.count("@") > 1 or "@" in parts.path or parts.fragment)
+            int(conninfo_to_dict(uri).get("connect_timeout") or 0)
+        except (psycopg.Error, ValueError):
+            whole = False
+        if not whole:
+            raise Misuse(
+                "the URI of the witnessed heads cannot be used", code="MDM-0290", where="MANDAMUS_HEADS",
+                expected="postgres://USER@HOST:PORT/DATABASE, with %40 for @, %2F for /, %23 for # and %3F for ? in a password",
+            )  # fmt: skip
         return cls(uri)
 
     async def tell(self, origin: str, sightings: Sequence[Sighting]) -> None:

@@ -24,6 +24,7 @@ No hash is stored beside a record: it is recomputed by whoever reads, and the ch
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import threading
@@ -40,8 +41,9 @@ from mandamus.core.payload import INLINE_MAX, Payload
 from mandamus.core.seal import Sealed
 from mandamus.drivers import _sqlite_file as file
 from mandamus.drivers import _sqlite_tables as tables
-from mandamus.drivers._sqlite_group import GroupCommit, Job
+from mandamus.drivers._sqlite_group import GroupCommit, Job, Rest
 from mandamus.drivers._sqlite_own import Ownership
+from mandamus.drivers._sqlite_run import run_all
 from mandamus.errors import Conflict, MandamusError, Misuse, Unavailable
 from mandamus.ports import Account, AccountCheck, AccountWrite, Head, Node, Wake
 
@@ -69,7 +71,7 @@ class SqliteLedger:
         self._finished = False  # a write failed: nothing is believed before the file was opened again
         self._closed = False
         self._log_pages = 0
-        self._group = GroupCommit(self._commit)
+        self._group = GroupCommit(self._commit, self._begin_group, self._after_commit)
         self._connect()
 
     @classmethod
@@ -79,6 +81,10 @@ class SqliteLedger:
 
     @property
     def locks(self) -> bool:
+        return True
+
+    @property
+    def in_order(self) -> bool:
         return True
 
     @property
@@ -102,7 +108,10 @@ class SqliteLedger:
         wake: Wake | None = None,
         seals: Sequence[Sealed] = (),
     ) -> Head:
-        """A lone append commits here and now; several at once share a commit. No records: accounts or the wake-up alone."""
+        """A lone append commits here and now; several at once share a commit, in the order in which they came.
+
+        No records: accounts or the wake-up alone.
+        """
         if not (records or also or wake):
             raise Misuse("nothing to append", code="MDM-0123", where=f"run {run[:64]}")
         new = admit(run, (after.seq, after.hash, after.epoch) if after else None, records, payloads, seals)
@@ -357,23 +366,57 @@ class SqliteLedger:
             for job in jobs:
                 job.error = error
             return
-        outcome = "none"
+        try:
+            flush = self._perform(jobs)
+        except apsw.BusyError as error:
+            return self._failed(jobs, error, "none")
+        flush()
+
+    def _begin_group(self, jobs: list[Job]) -> Rest | None:
+        """The same without waiting: what is left is the flush. None: the file must be opened again, or another process writes."""
+        if self._finished or self._writer is None:
+            return None
+        self._writer.set_busy_timeout(0)
+        try:
+            return self._perform(jobs)
+        except apsw.BusyError:
+            return None
+        finally:
+            if self._writer is not None:
+                self._writer.set_busy_timeout(file.BUSY_MS)
+
+    def _perform(self, jobs: list[Job]) -> Rest:
+        """Everything up to the flush, which is the answer. Raises BusyError when another process writes and nothing was begun."""
+        assert self._writer is not None
         try:
             self._begin(jobs[0].durable or any(job.durable for job in jobs))
-            if _perform(self._cursor, jobs, self._path):
-                outcome = "unknown"  # from here the log may hold the commit, whatever SQLite says
-                self._cursor.execute("COMMIT")
-            else:
-                self._cursor.execute("ROLLBACK")
-            self._after_commit()
+            some = run_all(self._writer, self._cursor, jobs, self._path)
         except apsw.Error as error:
-            if not isinstance(error, apsw.BusyError) or outcome == "unknown":
-                self._finish()
-            for job in jobs:  # one that failed by itself keeps its own error: of it nothing was written for certain
-                job.error = job.error or file.translate(error, self._path, outcome)
+            if isinstance(error, apsw.BusyError) and not self._writer.in_transaction:
+                raise
+            self._failed(jobs, error, "none")
+            return _nothing
         except BaseException:  # Ctrl-C between two statements: nothing of a half transaction stays
             self._finish()
             raise
+        return functools.partial(self._conclude, jobs, some)
+
+    def _conclude(self, jobs: list[Job], some: bool) -> None:
+        outcome = "unknown" if some else "none"  # from here the log may hold the commit, whatever SQLite says
+        try:
+            self._cursor.execute("COMMIT" if some else "ROLLBACK")
+        except apsw.Error as error:
+            self._failed(jobs, error, outcome)
+        except BaseException:
+            self._finish()
+            raise
+
+    def _failed(self, jobs: list[Job], error: apsw.Error, outcome: str) -> None:
+        """Another process that keeps the file locked is no fault of this connection; everything else finishes it."""
+        if not isinstance(error, apsw.BusyError) or outcome == "unknown" or (self._writer is not None and self._writer.in_transaction):
+            self._finish()
+        for job in jobs:  # one that failed by itself keeps its own error: of it nothing was written for certain
+            job.error = job.error or file.translate(error, self._path, outcome)
 
     def _begin(self, durable: bool) -> None:
         if durable is not self._flushes:
@@ -383,9 +426,8 @@ class SqliteLedger:
 
     def _after_commit(self) -> None:
         """The checkpoint, ours instead of SQLite's: a failed flush in it must not pass unnoticed and be retried."""
-        if self._log_pages < file.CHECKPOINT_PAGES:
+        if self._log_pages < file.CHECKPOINT_PAGES or self._writer is None:
             return
-        assert self._writer is not None
         try:
             self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._log_pages = 0
@@ -415,28 +457,6 @@ class SqliteLedger:
     def _refuse_closed(self) -> None:
         if self._closed:
             raise Misuse("the ledger is closed", code="MDM-0135", where=str(self._path), fix="open it again")
-
-
-def _perform(cursor: apsw.Cursor, jobs: list[Job], path: Path) -> bool:
-    """False when nothing is left to commit. In a group each job has its savepoint, so that one Conflict undoes one append."""
-    alone, some = len(jobs) == 1, False
-    for job in jobs:
-        if not alone:
-            cursor.execute("SAVEPOINT job")
-        try:
-            job.value = job.work()
-            some = True
-        except apsw.ConstraintError as error:
-            job.error = file.translate(error, path)
-        except apsw.Error:
-            raise
-        except Exception as error:
-            job.error = error
-        if not alone:
-            if job.error is not None:
-                cursor.execute("ROLLBACK TO job")
-            cursor.execute("RELEASE job")
-    return some
 
 
 def _nothing() -> None:

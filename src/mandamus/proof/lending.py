@@ -21,7 +21,7 @@ from mandamus.proof import ballot as ballots
 from mandamus.proof.authority import Authority
 from mandamus.proof.chains import Chains, may_decide
 from mandamus.proof.keys import VKey
-from mandamus.proof.report import Broken
+from mandamus.proof.report import Broken, some
 from mandamus.proof.shown import Line
 from mandamus.proof.trust import Trust
 
@@ -53,12 +53,13 @@ class Tally(Struct):
         """Exactly what held."""
         if not self.votes:
             return "no intent of this run rests on a vote"
-        said = f"{self.votes} signed votes for {self.intents} intents: distinct approvers, this action, in time"
+        said = f"{some(self.votes, 'signed vote')} for {some(self.intents, 'intent')}: distinct approvers, this action, in time"
         said += ", quorum reached" if self.alone < self.intents else ""
         if self.allowances:
             said += f"; {self.allowances} of them standing votes, each one vote of its approver in its chain"
         if self.alone:
-            said += f"; {self.alone} intents rest on an allowance alone, which their rules call enough: no quorum was asked for"
+            rests = some(self.alone, "intent rests", "intents rest")
+            said += f"; {rests} on an allowance alone, which the rules call enough: no quorum was asked for"
         return said
 
 

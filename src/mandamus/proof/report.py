@@ -17,6 +17,11 @@ Verdict = Literal["PROVEN", "NOT PROVEN", "NOT FULLY CHECKED"]
 State = Literal["sealed", "open", "interrupted", "unknown"]
 
 
+def some(count: int, one: str, many: str = "") -> str:
+    """`1 vote`, `2 votes`."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
 class Finding(Struct, frozen=True, omit_defaults=True):
     """One thing that does not hold. `event` (with `chain`) or `line` says where; digests are shown whole."""
 

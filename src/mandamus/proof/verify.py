@@ -19,7 +19,7 @@ from mandamus.proof import authority, books, bundle, chain, dsse, shown, spendin
 from mandamus.proof.chains import Chains
 from mandamus.proof.keys import VKey, parse_vkey, unb64
 from mandamus.proof.keys import verify as signed_by
-from mandamus.proof.report import Broken, Claim, Finding, Report, State, exit_code, verdict
+from mandamus.proof.report import Broken, Claim, Finding, Report, State, exit_code, some, verdict
 from mandamus.proof.trust import Trust
 from mandamus.proof.votes import Votes, envelope_of
 
@@ -186,7 +186,7 @@ class Case:
         self.log = self._walk(raws, LOG, self.said.log.head)
         if self.log.fault is not None:
             return self._too_new(self.log.fault, "log")
-        return Claim("log", "proven", f"{len(raws)} records of chain log to the signed head")
+        return Claim("log", "proven", f"{some(len(raws), 'record')} of chain log to the signed head")
 
     def _payloads(self) -> Claim:
         first = self.box.first["payload"]
@@ -201,7 +201,7 @@ class Case:
                 f"{len(lines) - len(hidden)} of {len(lines)} shown and as committed; not shown: {names}",
                 3,
             )
-        return Claim("payloads", "proven", f"{len(lines)} payloads are what their records committed to")
+        return Claim("payloads", "proven", f"{some(len(lines), 'payload')}, each what its record committed to")
 
     # -- the rest: what the run claims -----------------------------------------------------------------------------------------
     def _seal(self) -> Claim:
@@ -242,8 +242,9 @@ class Case:
         count = authority.check(self.log.records, self.authority, self.said.origin, self.trust, self._envelope)
         self._not_stopped()
         stops = len(self.authority.stops)
-        told = f"version {self.authority.version}, {count - stops} signed changes that widen it, {len(self.authority.revoked)} keys revoked"
-        return Claim("authority", "proven", told + (f", {stops} signed stops, none passed over" if stops else ""))
+        revoked = some(len(self.authority.revoked), "key")
+        told = f"version {self.authority.version}, {some(count - stops, 'signed change')} to what it allows, {revoked} revoked"
+        return Claim("authority", "proven", told + (f", {some(stops, 'signed stop')}, none passed over" if stops else ""))
 
     def _not_stopped(self) -> None:
         """No intent stands on a judgement that saw the stop of its agent or tenant."""
@@ -268,7 +269,9 @@ class Case:
                     raise Broken(
                         _at(record, "no trusted log key signed this takeover", ", ".join(f"{k.name}+{k.id}" for k in keys), "", "MDM-0659")
                     )
-        return Claim("owners", "proven", f"{count} takeovers signed by the log's key" if count else "one owner from genesis to the head")
+        return Claim(
+            "owners", "proven", f"{some(count, 'takeover')} signed by the log's key" if count else "one owner from genesis to the head"
+        )
 
     def _operations(self) -> Claim:
         """The idempotency key of every intent is the one of its call: the same for every attempt, another for every other action."""
@@ -284,7 +287,7 @@ class Case:
                 wanted = proposed[fact.action]  # the chain's rules: nothing starts that was not proposed
                 if fact.operation != wanted:
                     raise Broken(_at(record, "its operation id is not the one of this call", wanted, fact.operation, "MDM-0661"))
-        return Claim("operations", "proven", f"{count} intents, each with the operation id of its call")
+        return Claim("operations", "proven", f"{some(count, 'intent')}, each with the operation id of its call")
 
     def _votes(self) -> Claim:
         chains = Chains(self._sources())
@@ -293,13 +296,13 @@ class Case:
         later = tiers.check(self.run.records, chains)
         if tally.hidden:
             hidden = ", ".join(list(dict.fromkeys(tally.hidden))[:5])
-            return Claim("votes", "not in this bundle", f"{tally.votes} votes checked; not shown: {hidden}", 3)
+            return Claim("votes", "not in this bundle", f"{some(tally.votes, 'vote')} checked; not shown: {hidden}", 3)
         return Claim("votes", "proven", tally.words + (f"; {later} later tiers asked when their time came" if later else ""))
 
     def _mail(self) -> Claim:
         """Only where there is a stop or a message."""
         heard = spoken.check(self.run.records, self.trust, self._shown)
-        told = f"{heard.stops} stops and {heard.messages} messages, each signed by who is named"
+        told = f"{some(heard.stops, 'stop')} and {some(heard.messages, 'message')}, each signed by who is named"
         if heard.unknown:
             who = ", ".join(heard.unknown[:5])
             return Claim("mail", "cannot check now", f"{told}; the trust file holds no key (`frontend NAME VKEY`) for {who}", 5)
@@ -311,14 +314,14 @@ class Case:
         count, missing = books.check(self.box.sections["account"], self.box.first["account"], self.run.records)
         if missing:
             return Claim(
-                "accounts", "not in this bundle", f"{count} deltas as the records say; not settled yet: {', '.join(missing[:5])}", 3
+                "accounts", "not in this bundle", f"{some(count, 'delta')} as the records say; not settled yet: {', '.join(missing[:5])}", 3
             )
-        return Claim("accounts", "proven", f"{count} deltas are what reservations and spends say")
+        return Claim("accounts", "proven", f"{some(count, 'delta')}, as reservations and spends say")
 
     def _budget(self) -> Claim:
         """Only where tokens, calls or money are limited."""
         calls, handoffs = spending.check(self.run.records)
-        down = f" and {handoffs} tasks handed down" if handoffs else ""
+        down = f" and {some(handoffs, 'task')} handed down" if handoffs else ""
         return Claim("budget", "proven", f"{calls} model calls{down} within what the genesis allows")
 
     def _policies(self) -> Claim:
@@ -337,7 +340,7 @@ class Case:
         absent = sorted({opened.policy, *judged} - digests - {""})
         if absent:
             return Claim("policies", "not in this bundle", f"the source of policy {absent[0][:12]} are not shown", 3)
-        return Claim("policies", "proven", f"{len(digests)} policies with the digests that judged the run")
+        return Claim("policies", "proven", f"{some(len(digests), 'policy', 'policies')} with the digests that judged the run")
 
     def _manifest(self) -> Claim:
         number = self.box.first["manifest"]
@@ -377,7 +380,7 @@ class Case:
                         fix="mandamus bundle RUN --views DIR writes it anew",
                     )
                 )
-        return Claim("views", "proven", f"{len(self.given_views)} views are what the records say")
+        return Claim("views", "proven", f"{some(len(self.given_views), 'view')}, as the records say")
 
     def _sections(self) -> Claim:
         """The net under everything: no byte of any section is another one than was signed."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 import hashlib
 from urllib.parse import urlsplit
 
-from mandamus.errors import Conflict
+from mandamus.core.records import LOG
+from mandamus.errors import Conflict, Misuse
 from mandamus.ports import Ledger
 
 MOVED, ARRIVING = "moved-", "arriving"
@@ -53,6 +54,8 @@ async def deliver(ledger: Ledger, run: str, message: bytes) -> str:
     The row is looked at again behind the sending. A copy marks a run first and takes its mail along afterwards, so what was sent to
     one that is not marked by then comes along.
     """
+    if run == LOG:
+        raise Misuse("chain log reads no mail", code="MDM-0133", where=f"run {LOG}", fix="mandamus runs")
     await _must_be_here(ledger, run)
     key = await ledger.send(run, message)
     await _must_be_here(ledger, run)

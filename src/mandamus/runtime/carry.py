@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
 
-from mandamus.core.records import RunOpened, decode
+from mandamus.core.records import LOG, RunOpened, decode
 from mandamus.errors import Conflict, MandamusError, Misuse, ProofError, RunRefused, Unavailable
 from mandamus.ports import AT_REST, Head, Wake
 from mandamus.runtime import poison, recover
@@ -24,7 +24,8 @@ from mandamus.runtime.env import Bound, Env
 from mandamus.runtime.session import Session
 
 TRIES_MAX = 5  # claims in a row that came to nothing, before a run is parked
-UNSERVED_S, REFUSED_S, FAILED_S = (1, 15), (30, 900), (2, 300)  # put off by the first, twice that the next time, at most by the second
+# Put off by the first, twice that the next time, at most by the second.
+UNSERVED_S, REFUSED_S, FAILED_S, UNAVAILABLE_S = (1, 15), (30, 900), (2, 300), (1, 60)
 
 
 class Served(NamedTuple):
@@ -73,12 +74,14 @@ class Delays:
 
 async def carry(env: Env, served: Mapping[str, Served], held: Head, delays: Delays) -> Carried:
     """To its next wait, and given back. Raises nothing but what ends this process; see `Carried` for the rest."""
-    told = Carried(held.run, "failed")
+    told, sealed = Carried(held.run, "failed"), False
+    if held.run == LOG:
+        return await _log(env, held)
     try:
         async with recover.ours(env, held):
             opened = await genesis(env, held.run)
         told = structs.replace(told, agent=opened.agent, definition=opened.definition)
-        told = await _carry(env, served, held, opened, told, delays)
+        told, sealed = await _carry(env, served, held, opened, told, delays)
         if told.state != "unserved":
             delays.forget(held.run)
     except Conflict as conflict:
@@ -86,6 +89,7 @@ async def carry(env: Env, served: Mapping[str, Served], held: Head, delays: Dela
         await _put_off(env, held.run, delays.next_us(held.run, FAILED_S))
     except Unavailable as lost:
         told = structs.replace(told, state="unavailable", cause=lost.diagnosis.code, text=lost.diagnosis.what)
+        await _put_off(env, held.run, delays.next_us(held.run, UNAVAILABLE_S))  # it may answer for every other run
     except RunRefused as refused:
         told = structs.replace(told, state="refused", cause=" ".join(dict.fromkeys(r.code for r in refused.reasons)), text=str(refused))
         await _put_off(env, held.run, delays.next_us(held.run, REFUSED_S))
@@ -95,25 +99,36 @@ async def carry(env: Env, served: Mapping[str, Served], held: Head, delays: Dela
     except Exception as error:  # a bug, of ours or of a driver: this run waits, the others go on
         told = structs.replace(told, cause=type(error).__name__, text=f"{type(error).__name__}: {error}")
         await _put_off(env, held.run, delays.next_us(held.run, FAILED_S))
-    return await _standing(env, told)
+    return told if sealed else await _standing(env, told)
+
+
+async def _log(env: Env, held: Head) -> Carried:
+    """Chain `log` has no driver. Somebody wrote into its mailbox, which nobody reads: that makes it due, and must not do so again."""
+    with contextlib.suppress(Conflict, Unavailable):
+        async with recover.ours(env, held):
+            held = await env.ledger.append(held.run, held, [], wake=Wake(None, held.mail, held.state))
+        await env.ledger.renew(structs.replace(held, tries=0), 0)
+    return Carried(held.run, "fenced")
 
 
 async def _carry(
     env: Env, served: Mapping[str, Served], held: Head, opened: RunOpened, told: Carried, delays: Delays
-) -> Carried:  # fmt: skip
+) -> tuple[Carried, bool]:  # fmt: skip
+    """What came of it, and whether nobody need ever look at the run again."""
     one = served.get(opened.definition)
     if one is None:
         await put_back(env, held, delays.next_us(held.run, UNSERVED_S))
-        return structs.replace(told, state="unserved")
+        return structs.replace(told, state="unserved"), False
     if held.tries > TRIES_MAX:
         await poison.park(env, held)
-        return structs.replace(told, state="halted", cause=poison.CODE)
+        return structs.replace(told, state="halted", cause=poison.CODE), False
     async with recover.ours(env, held):
         bound = await one.start(env, held.run, f"{held.run}@{held.seq}", opened)
     session = await recover.take_over(env, bound, held.run, held)
     result = await one.drive(session)
-    parent = opened.parent.run if opened.parent and opened.parent.kind == "handoff" and session.run.life == "sealed" else ""
-    return structs.replace(told, state=result.state, cause=result.cause, parent=parent)
+    sealed = session.run.life == "sealed"
+    parent = opened.parent.run if opened.parent and opened.parent.kind == "handoff" and sealed else ""
+    return structs.replace(told, state=result.state, cause=result.cause, parent=parent), sealed
 
 
 async def genesis(env: Env, run: str) -> RunOpened:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mandamus.core.accounts import Balance
 from mandamus.core.clock import Clock
 from mandamus.core.definition import AgentSpec
 from mandamus.core.facts import RuleBook
@@ -76,6 +77,14 @@ def _pools(clock: Time) -> Iterator[list[bytes]]:
 
 
 @dataclass
+class Line:
+    """Openings that are under way together: `register` is where the last of them leads to. When one is refused, so are all behind it."""
+
+    register: Balance
+    size: int = 0
+
+
+@dataclass
 class Env:
     """`worker` names this process in records; `warn` says a thing once to the person who started it."""
 
@@ -96,6 +105,7 @@ class Env:
     home: Any = None
     lingering: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # runs whose lock a tool's thread still holds
     turnstile: asyncio.Lock = field(default_factory=asyncio.Lock)  # who counts one up for all runs does it alone in this process
+    line: Line | None = None  # of runs that are being opened, on a ledger that keeps their order
     salts: Iterator[bytes] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """Keeps the lease of a run while it is driven: `async with kept(s)` renews it at a third of its time, on ledgers where it can run out.
 
     await fresh(s)      # before something leaves the process: a process that slept through its lease asks first
+    async with claimed(env, held): ...      # the same before there is a session: a long chain takes longer to read than a lease lasts
 
 A lease serves liveness, so that two workers do not drive one run for long. Safety is the compare-and-append on the run's head: a
 worker whose lease ran out and who does not know it yet is refused there. The rule a newcomer would break: nothing may rest on a
@@ -12,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from mandamus.errors import Conflict, Misuse, Unavailable
+from mandamus.ports import Head
+from mandamus.runtime.env import Env
 from mandamus.runtime.session import Session
 
 LEASE_MS = 15_000
@@ -42,10 +45,31 @@ async def kept(s: Session) -> AsyncIterator[None]:
         yield
         return
     s.renewed = _boot()
+    async with _renewing(s.env, lambda: _renew(s)):
+        yield
+
+
+@asynccontextmanager
+async def claimed(env: Env, held: Head) -> AsyncIterator[None]:
+    """Keeps a claim while its run is read and bound. Without it, a run that takes longer than a lease is taken from one worker by the next,
+    none of whom gets anywhere, and in the end it is parked for poison. Raises Conflict as `kept` does."""
+    if env.ledger.locks:
+        yield
+        return
+
+    async def renew() -> None:
+        await env.ledger.renew(held, env.lease_ms)
+
+    async with _renewing(env, renew):
+        yield
+
+
+@asynccontextmanager
+async def _renewing(env: Env, renew: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
     driving = asyncio.current_task()
     assert driving is not None, "a drive is a task"
     lost: list[Conflict] = []
-    keeper = asyncio.create_task(_keep(s, driving, lost))
+    keeper = asyncio.create_task(_keep(env, renew, driving, lost))
     try:
         yield
     except asyncio.CancelledError:
@@ -66,12 +90,12 @@ async def fresh(s: Session) -> None:
     await _renew(s)
 
 
-async def _keep(s: Session, driving: asyncio.Task[object], lost: list[Conflict]) -> None:
-    pause = s.env.lease_ms / 1000 / SHARES
+async def _keep(env: Env, renew: Callable[[], Awaitable[None]], driving: asyncio.Task[object], lost: list[Conflict]) -> None:
+    pause = env.lease_ms / 1000 / SHARES
     while True:
         await asyncio.sleep(pause)
         try:
-            await _renew(s)
+            await renew()
         except Unavailable:
             continue  # the next append finds out what there is to find
         except Conflict as conflict:

@@ -97,7 +97,7 @@ class LogBook:
         if self.opened.origin != origin:
             raise Misuse(
                 f"this ledger belongs to {self.opened.origin}", code="MDM-0240", expected=origin, why="its log was opened with another key",
-                fix="use the key file that stood beside this ledger",
+                fix="put the log.pem of this ledger into the folder keys, or name another ledger",
             )  # fmt: skip
 
     async def refresh(self) -> None:

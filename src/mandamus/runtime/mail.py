@@ -6,6 +6,7 @@ A vote and a stop are believed by their signature, a user's words by the front e
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from typing import Any
@@ -30,6 +31,7 @@ from mandamus.runtime.session import Session
 VETOES = ("reject", "halt")
 UNBELIEVED = frozenset(("malformed", "forged", "not_an_approver"))  # no signature of anybody who is trusted
 JUNK_SHOWN = 16
+SAVED_MAX = 256  # facts in one append: a signed message sent again in thousands of wrappings is as many facts
 
 
 async def look(s: Session) -> None:
@@ -45,18 +47,21 @@ async def drain(s: Session) -> None:
     """Every message behind the cursor becomes one fact, saved before anything else is asked.
 
     Anybody may write into a mailbox, so of what nobody signed only the first few stand for themselves: the rest of a stretch is one
-    refusal that counts them, at the place of the last.
+    refusal that counts them, at the place of the last. Nor is a key believed that a store tells: who wrote to it past us may have put
+    one message there under several, and it would count as often.
     """
     junk: list[e.Mail] = []
     shown = 0
-    async for cursor, key, raw in s.env.ledger.mailbox(s.run.id, s.run.cursor):
-        given = await read(s, MailRef(cursor=cursor, key=key), raw)
+    async for cursor, _, raw in s.env.ledger.mailbox(s.run.id, s.run.cursor):
+        given = await read(s, MailRef(cursor=cursor, key=hashlib.sha256(raw).hexdigest()), raw)
         if given.reason in UNBELIEVED and shown >= JUNK_SHOWN:
             junk.append(msgspec.structs.replace(given, value=None))
             continue
         shown += given.reason in UNBELIEVED
         _counted(s, junk)
         s.take(given)
+        if len(s.unsaved) >= SAVED_MAX:
+            await s.save()
     _counted(s, junk)
     await s.save()
 

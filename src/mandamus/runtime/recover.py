@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,13 +23,14 @@ from mandamus.core.rules import owned
 from mandamus.core.run import EMPTY
 from mandamus.core.seal import Content, Draft, Position, seal
 from mandamus.errors import Conflict, Misuse, ProofError, Unavailable
-from mandamus.ports import AccountWrite, Head, Wake
+from mandamus.ports import AccountWrite, Head, Ordered, Wake
 from mandamus.proof.chain import Walk, further
 from mandamus.proof.keys import b64
 from mandamus.proof.life import Life
 from mandamus.runtime import mail, owed, prepare, threads
 from mandamus.runtime.away import elsewhere, refusal
-from mandamus.runtime.env import Bound, Env, ulid
+from mandamus.runtime.env import Bound, Env, Line, ulid
+from mandamus.runtime.lease import claimed
 from mandamus.runtime.session import Session
 
 ISOLATION = "in_process"
@@ -52,7 +53,7 @@ async def open_run(
             jitter = int.from_bytes(env.time.entropy(2), "big") % (1_000 << min(n, 6))
             await env.time.sleep_until(env.time.now() + jitter)
         try:
-            async with env.turnstile:  # of two that read one register, one would be refused; each in its turn is not
+            async with _turn(env):
                 s = await _open(env, bound, prompt, id, user, hold, pool, prio, genesis)
         except Conflict as conflict:
             if conflict.on == "account":
@@ -62,11 +63,17 @@ async def open_run(
     raise Conflict("the register of this ledger is busy", on="account", fix="try again")
 
 
+def _turn(env: Env) -> contextlib.AbstractAsyncContextManager[None]:
+    """Of two that read one register, one would be refused; each in its turn is not. A ledger that keeps their order takes both at once."""
+    ordered = isinstance(env.ledger, Ordered) and env.ledger.in_order
+    return contextlib.nullcontext() if ordered else env.turnstile
+
+
 async def _open(
     env: Env, bound: Bound, prompt: str, id: str, user: r.User | None, hold: bool, pool: str, prio: int | None, genesis: dict[str, Any]
 ) -> Session:
-    account = await env.ledger.account(REGISTER)
-    before = Balance(REGISTER) if account is None else Balance(REGISTER, account.version, account.hash, account.reserved, account.spent)
+    line = env.line or await _register(env)
+    before = line.register
     fact = r.RunOpened(
         agent=bound.spec.name, anchor=r.Anchor(root=EMPTY_ROOT, size=0), budget=bound.spec.budget, clock=env.clock(bound.spec.timezone),
         default=bound.book.default, definition=bound.definition, environment=bound.spec.environment, isolation=ISOLATION,
@@ -82,16 +89,45 @@ async def _open(
         drafts.append(Draft(r.ModelPriced(price=bound.spec.price), 0))
     sealed, position = seal(drafts, position, rfc3339(env.time.now()), env.salts)
     after, delta = before.plus(id, 0)
-    also = [AccountWrite(after.id, after.version, after.hash, 0, 0, delta, id, 0)]
+    also = [AccountWrite(after.id, after.version, after.hash, 0, 0, delta, id, 0, before.hash)]
     s = Session(env, bound, EMPTY, position, None)
     for one in sealed:
         s.fold_in(one.record, one.hash)
     s.values[(0, "input")] = prompt
-    s.head = await env.ledger.append(
-        id, None, [x.raw for x in sealed], payloads=sealed[0].payloads, also=also, wake=_first_wake(s, hold, pool, prio)
-    )
+    s.unsaved = sealed  # a genesis of which nobody knows whether it stands would be driven by a worker, and begun a second time by its user
+    with _joined(env, line, after):
+        s.head = await s.write([x.raw for x in sealed], list(sealed[0].payloads), also, _first_wake(s, hold, pool, prio))
+    s.unsaved = []
     s.saved = (s.run, s.position, s.transcript.mark())
     return s
+
+
+async def _register(env: Env) -> Line:
+    """As stored, or as those who were faster lead to."""
+    account = await env.ledger.account(REGISTER)
+    stored = Balance(REGISTER) if account is None else Balance(REGISTER, account.version, account.hash, account.reserved, account.spent)
+    return env.line or Line(stored)
+
+
+@contextlib.contextmanager
+def _joined(env: Env, line: Line, after: Balance) -> Iterator[None]:
+    """From the block's append on, whoever opens a run counts on from `after`; nothing may wait between reading the line and joining it."""
+    env.line, line.register, line.size = line, after, line.size + 1
+    try:
+        yield
+    except BaseException:
+        _leave(env, line)
+        raise
+    finally:
+        line.size -= 1
+        if not line.size:
+            _leave(env, line)
+
+
+def _leave(env: Env, line: Line) -> None:
+    """Whoever comes reads the register as stored. Another line may stand there by now."""
+    if env.line is line:
+        env.line = None
 
 
 def _first_wake(s: Session, hold: bool, pool: str, prio: int | None) -> Wake:
@@ -115,18 +151,18 @@ async def _hold(s: Session) -> Session:
     return s
 
 
-async def read_run(env: Env, bound: Bound, run: str, at: r.Parent | None = None) -> Session:
-    """Fold a stored run, checking every hash and step, without owning it. With `at`: as it stood at that event, and not a word later.
+async def read_run(env: Env, bound: Bound, run: str, at: r.Parent | None = None, held: Head | None = None) -> Session:
+    """Fold a stored run, checking every hash and step, without owning it. With `at`: as it stood at that event, and not a word later;
+    with `held`: as it stood when it was claimed.
 
     Raises Misuse when there is none, ProofError when it is broken.
     """
-    head = await env.ledger.head(run)
+    head = held or await env.ledger.head(run)
     if head is None:
         raise Misuse(f"there is no run {run}", code="MDM-0250", fix="mandamus runs")
     if at is not None:
         head = msgspec.structs.replace(head, seq=at.seq, hash=at.hash)
     s = Session(env, bound, EMPTY, Position(run, -1, "", 1), head)
-    s.recalled = False
     fold_in, moving = s.fold_in, owed.KINDS
 
     def believe(record: r.AnyRecord, hash: str) -> None:
@@ -142,6 +178,7 @@ async def read_run(env: Env, bound: Bound, run: str, at: r.Parent | None = None)
             page.clear()
     further(walked, page, each=believe)
     _refuse_broken(walked, head)
+    s.recalled = not s.tools_of  # nothing was proposed yet: there is nothing that could be repeated
     s.position = Position(run, s.run.seq, walked.head, s.run.epoch)
     s.saved = (s.run, s.position, s.transcript.mark())
     return s
@@ -181,23 +218,29 @@ async def take_over(env: Env, bound: Bound, run: str, held: Head | None = None) 
 
 
 async def read_held(env: Env, bound: Bound, held: Head) -> Session:
-    """The fold of a run that was claimed. Raises Conflict when an earlier owner wrote once more, before it heard that its lease ran out."""
-    s = await read_run(env, bound, held.run)
-    if s.run.head != held.hash:
+    """The fold of a run as it was claimed. An earlier owner that wrote once more, before it heard that its lease ran out, is met by the
+    first append. Raises Conflict when the ledger has taken back what the claim said: it was promoted from a copy that lacks it."""
+    try:
+        s = await read_run(env, bound, held.run, held=held)
+    except ProofError:
+        head = await env.ledger.head(held.run)
+        if head is None or head.hash == held.hash:
+            raise
         what = f"another process drove run {held.run} before it could be read"
-        raise Conflict(what, on="run", head=s.head, fix="mandamus show " + held.run)
-    s.head, s.live = held, held
+        raise Conflict(what, on="run", head=head, fix="mandamus show " + held.run) from None
+    s.live = held
     return s
 
 
 @asynccontextmanager
 async def ours(env: Env, held: Head) -> AsyncIterator[None]:
-    """The lease is given back when what stands in the block fails; behind it, whoever takes the run over answers for that.
+    """The lease is kept while the block lasts, and given back when it fails; behind it, whoever takes the run over answers for that.
 
     A ledger that did not answer says nothing about the run: such a claim counts as no try.
     """
     try:
-        yield
+        async with claimed(env, held):
+            yield
     except BaseException as error:
         tries = held.tries - isinstance(error, Unavailable)
         with contextlib.suppress(Conflict, Unavailable):

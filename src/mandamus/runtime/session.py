@@ -38,6 +38,7 @@ PRELOAD_MIN = 8
 SETTLES_MAX = 50
 AT_ONCE = (0.0, 0.0, None)  # pauses between the tries of one append: None is the last
 OUTAGE_S = (0.1, 0.4, 1.0, 2.0, 3.0, 4.0, None)  # longer than a store takes to choose another leader
+ENOUGH_S = 25.0
 
 
 class Past(Struct, frozen=True, gc=False):
@@ -193,7 +194,7 @@ class Session:
             also += self.books.checks(self.authority, also)
         at, word = wakes(self.run, self.due(), self.parked)
         wake = Wake(at, self.run.cursor, word)
-        self.head = await self._write(raws, payloads, also, wake)
+        self.head = await self.write(raws, payloads, also, wake)
         done, self.unsaved = self.unsaved, []
         self.books.appended(also, settle)
         self.saved = (self.run, self.position, self.transcript.mark())
@@ -210,12 +211,12 @@ class Session:
         with contextlib.suppress(Unavailable):
             self.head = await self.env.ledger.append(self.run.id, self.head, [], wake=Wake(at, self.run.cursor, word))
 
-    async def _write(self, raws: list[bytes], payloads: list[Payload], also: Sequence[AccountWrite | AccountCheck], wake: Wake) -> Head:
+    async def write(self, raws: list[bytes], payloads: list[Payload], also: Sequence[AccountWrite | AccountCheck], wake: Wake) -> Head:
         """An unknown outcome is resolved before anything else: read the head, resend the same bytes, or believe after a later write.
 
         A server may be choosing another leader: it is waited for, with growing pauses. A file that fails is not.
         """
-        ledger, doubted = self.env.ledger, False
+        ledger, doubted, began = self.env.ledger, False, asyncio.get_running_loop().time()
         fault: Unavailable | Conflict
         for pause in AT_ONCE if ledger.locks else OUTAGE_S:
             try:
@@ -228,6 +229,8 @@ class Session:
                 if not doubted or refused.on != "run":
                     raise
                 fault = refused  # a resend may meet its own first attempt, which came through after all
+            if asyncio.get_running_loop().time() - began > ENOUGH_S:
+                raise fault  # a store that takes so long for one answer is not choosing a leader
             if doubted and (found := await self._came_through(fault)) is not None:
                 return found
             if pause is None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import structs
 
 from mandamus.errors import Conflict, MandamusError, Unavailable
-from mandamus.ports import Head, Node
+from mandamus.ports import AT_REST, Head, Node
 from mandamus.runtime import sweeper
 from mandamus.runtime.carry import Carried, Delays, Served, carry, put_back
 from mandamus.runtime.env import Env, ulid
@@ -105,6 +105,20 @@ class Worker:
         elif self._running:  # others would be lost along with it, and in the end be taken for poison too
             await self._give_back(held, ALONE_US)
             await self._rest()
+            await self._alone(held.run)
+        else:
+            await self._carry(held)
+
+    async def _alone(self, run: str) -> None:
+        """It was put off for the others' sake, and stands behind all that is due: where that never ends, its turn would never come."""
+        held = None
+        with contextlib.suppress(Conflict, Unavailable):  # another worker carries it; or the next claim says what is wrong
+            held = None if self.env.leaving else await self.env.ledger.claim(self.pool, self.env.lease_ms, run=run)
+        if held is None:
+            return
+        soon = self.env.time.now() + ALONE_US
+        if held.state in AT_REST or held.wake_at is None or held.wake_at > soon:
+            await self._give_back(held, 0)
         else:
             await self._carry(held)
 

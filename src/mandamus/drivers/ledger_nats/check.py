@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from typing import Any
 
 import httpx
@@ -118,12 +119,12 @@ async def _stream(wire: Wire, o: Options, config: dict[str, Any]) -> dict[str, A
             expected="?max_bytes=N, below what the disks of all nodes have",
             why="a log without a bound fills the disk, and a server whose disk is full must be restarted before it writes again",
         )
-    says = "no leader"
-    for _ in range(50):
-        found = await _info(wire, name)
-        if found is not None:
-            return found
+    says, end = "no leader", time.monotonic() + o.patience_ms / 1000
+    while time.monotonic() < end:
         try:
+            found = await _info(wire, name)
+            if found is not None:
+                return found
             await wire.api(f"STREAM.CREATE.{name}", config)
         except Refusal as refusal:
             if refusal.http not in (503, 500) and "peer" not in refusal.says and refusal.code != 10058:
@@ -132,7 +133,7 @@ async def _stream(wire: Wire, o: Options, config: dict[str, Any]) -> dict[str, A
         except Silence as silence:
             if wire.denies("STREAM.CREATE"):
                 raise _cannot_make(name, wire.denied) from None
-            raise silence from None
+            says = silence.says
         await asyncio.sleep(0.2)  # just after its start a cluster may not know its peers yet
     raise silent(f"stream {name} could not be made", says, "none")
 
@@ -144,7 +145,9 @@ async def _info(wire: Wire, name: str) -> dict[str, Any] | None:
         if refusal.code == NO_STREAM:
             return None
         raise Silence(str(refusal), sent=False) from None
-    return info if "leader" in info.get("cluster", {"leader": ""}) else None
+    if "leader" not in info.get("cluster", {"leader": ""}):
+        raise Silence(f"stream {name} has no leader", sent=False)
+    return info
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------------------
@@ -178,7 +181,10 @@ def _version(o: Options, found: Any) -> None:
 
 
 async def _flushes(o: Options, log: dict[str, Any]) -> list[str]:
-    """Every server that holds the log must flush before it answers."""
+    """Every server that holds the log must flush before it answers.
+
+    One that does not answer just now, while a majority is known to flush, is a note: else no process could begin while a machine is away.
+    """
     if o.tier == "dev" and log["config"].get("num_replicas", 1) < 3:
         return ["one replica: what it acknowledged may be lost with its server (tier dev)"]
     if not o.monitor:
@@ -188,14 +194,14 @@ async def _flushes(o: Options, log: dict[str, Any]) -> list[str]:
     cluster = log.get("cluster", {})
     peers = {cluster.get("leader", ""), *(peer["name"] for peer in cluster.get("replicas") or ())} - {""}
     seen: dict[str, bool] = {}
+    mute: list[str] = []
     async with httpx.AsyncClient(timeout=5) as client:
         for url in o.monitor:
             try:
                 told = (await client.get(f"{url.rstrip('/')}/varz")).raise_for_status().json()
             except (httpx.HTTPError, ValueError) as error:
-                if o.assume_sync_always:
-                    continue
-                raise _lazy(url, f"{type(error).__name__}: {error}", "let this machine read /varz there, or assume_sync_always=1") from None
+                mute.append(f"{url} ({type(error).__name__})")
+                continue
             seen[told["server_name"]] = _sync_always(told)
             _version_text(url, told.get("version", "0.0"))
     lazy = sorted(name for name, always in seen.items() if not always)
@@ -204,6 +210,10 @@ async def _flushes(o: Options, log: dict[str, Any]) -> list[str]:
     if unseen := sorted(peers - seen.keys()):
         if o.assume_sync_always:
             return [f"sync always is assumed of {', '.join(unseen)} (assume_sync_always=1)"]
+        if len(unseen) <= len(mute) and 2 * len(peers & seen.keys()) > len(peers):
+            return [f"sync always of {', '.join(unseen)} could not be seen now: {', '.join(mute)} does not answer"]
+        if mute:
+            raise _lazy(", ".join(mute), "no answer", "bring a majority of the servers back, or let this machine read /varz there")
         raise _lazy(", ".join(unseen), "not among the monitored servers", "?monitor= must name every server that holds the log")
     return []
 

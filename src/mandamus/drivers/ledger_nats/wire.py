@@ -278,11 +278,14 @@ class Wire:
 
     # -- tasks ---------------------------------------------------------------------------------------------------------------
     async def fetch(self, stream: str, consumer: str, batch: int, wait_ms: int, patience: float = 2.0) -> list[Task]:
-        """What the queue has, at most `batch`. `wait_ms` 0: now; else the first that comes (`batch` must be 1)."""
+        """What the queue has, at most `batch`. `wait_ms` 0: now; else the first that comes (`batch` must be 1).
+
+        A queue that has nothing says so; one that says nothing has no leader. Raises Silence.
+        """
         nc = await self.client()
         ask: dict[str, Any] = {"batch": batch, "expires": wait_ms * 1_000_000} if wait_ms else {"batch": batch, "no_wait": True}
         found: list[Task] = []
-        unled, inbox = False, nc.new_inbox()
+        unled, mute, inbox = False, False, nc.new_inbox()
         waiting = await nc.subscribe(inbox)  # what is delivered bears the task's subject, so the subscription tells the fetches apart
         try:
             await nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", msgspec.json.encode(ask), reply=inbox)
@@ -293,13 +296,15 @@ class Wire:
                     break
                 found.append(_task(message))
         except (TimeoutError, NatsError, OSError):
-            pass
+            mute = not found
         finally:
             with contextlib.suppress(NatsError, OSError):
                 await waiting.unsubscribe()
         if unled and patience > 0:  # the consumer has no leader yet
             await asyncio.sleep(0.05)
             return await self.fetch(stream, consumer, batch, wait_ms, patience - 0.05)
+        if mute or unled:
+            raise Silence(f"the queue of {stream} does not answer", sent=False)
         return found
 
     async def listen(self, subject: str, heard: Callable[[Msg], None]) -> Subscription:

@@ -1,4 +1,4 @@
-"""LISTEN on a connection of its own: `Bell.wait(pool, timeout_ms)` returns when a run of that pool may have become due.
+"""LISTEN on a connection of its own: `Bell.wait(pool, timeout_ms)` returns when a run of that pool may have become due, `ring` says so.
 
 The rule a newcomer would break: a notification is a hint. It is lost with the connection, with a failover, and behind a pooler of
 transactions there is none at all; whoever waits looks anyway, and nothing but speed may rest on this.
@@ -19,10 +19,12 @@ POLL_S = 1.0  # how long one waits at most where nothing can be heard, and befor
 
 
 class Bell:
-    """`connect` gives the connection to listen on; None: there is none, and waiting is sleeping."""
+    """`connect` gives the connection to listen on; None: there is none, and waiting is sleeping. `notify` tells all processes."""
 
-    def __init__(self, channel: str, connect: Callable[[], Awaitable[Connection]] | None) -> None:
-        self._channel, self._connect = channel, connect
+    def __init__(self, channel: str, connect: Callable[[], Awaitable[Connection]] | None, notify: Callable[[str], Awaitable[None]]) -> None:
+        self._channel, self._connect, self._notify = channel, connect, notify
+        self._told: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
         self._rung: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._task: asyncio.Task[None] | None = None
         self._listening = False
@@ -38,7 +40,25 @@ class Bell:
             return
         event.clear()
 
+    def ring(self, pool: str) -> None:
+        """Nobody waits for it. What becomes due while the pool is being told is said once more, once for all."""
+        loop, telling = asyncio.get_running_loop(), self._told.get(pool)
+        if telling is not None and not telling.done() and telling.get_loop() is loop:
+            self._again.add(pool)
+        else:
+            self._told[pool] = loop.create_task(self._tell(pool))
+
+    async def _tell(self, pool: str) -> None:
+        await self._notify(pool)
+        while pool in self._again:
+            self._again.discard(pool)
+            await self._notify(pool)
+
     async def close(self) -> None:
+        """What was rung is told first."""
+        loop = asyncio.get_running_loop()
+        if telling := [task for task in self._told.values() if not task.done() and task.get_loop() is loop]:
+            await asyncio.wait(telling)
         task, self._task = self._task, None
         if task is not None and task.get_loop() is asyncio.get_running_loop():
             task.cancel()
@@ -69,7 +89,8 @@ class Bell:
             self._listening = True
             self._ring_all()
             async for said in connection.notifies():
-                self._rung[said.payload].set()
+                if said.payload in self._rung:  # anybody in this database may say anything on any channel
+                    self._rung[said.payload].set()
         finally:
             await connection.close()
 

@@ -27,14 +27,28 @@ from mandamus.core.admit import admit, refuse_name, refuse_plain
 from mandamus.core.payload import INLINE_MAX, Payload
 from mandamus.core.seal import Sealed
 from mandamus.drivers.ledger_postgres.bell import Bell
+from mandamus.drivers.ledger_postgres.binary import Rows, Statement
+from mandamus.drivers.ledger_postgres.group import Group, Job, Locks
 from mandamus.drivers.ledger_postgres.link import Address, Connection, Fault, Link, UniqueViolation, translate
-from mandamus.drivers.ledger_postgres.rows import Also, account_values, append_values, check_accounts, head_of, moved, owned, same, torn
+from mandamus.drivers.ledger_postgres.rows import (
+    ENDED,
+    Also,
+    account_values,
+    append_values,
+    check_accounts,
+    head_of,
+    moved,
+    owned,
+    same,
+    torn,
+)
 from mandamus.drivers.ledger_postgres.schema import Facts, Schema
-from mandamus.drivers.ledger_postgres.statements import Statements
+from mandamus.drivers.ledger_postgres.statements import Accounts, Statements
 from mandamus.errors import Conflict, MandamusError, Misuse, Unavailable
 from mandamus.ports import AT_REST, Account, Head, Node, Wake
 
 ATTEMPTS = 8
+PAYLOADS_PAGE = 64  # as the statement says
 _node = msgspec.json.Decoder(Node).decode
 _encode = msgspec.json.encode
 
@@ -43,6 +57,7 @@ class PostgresLedger:
     """Implements `ports.Ledger`. One object serves any number of runs and tasks; in one event loop at a time."""
 
     locks = False
+    in_order = True  # group.py
 
     def __init__(self, address: Address, tier: str) -> None:
         self.owner = f"{socket.gethostname()[:40]} pid {os.getpid()} {os.urandom(4).hex()}"
@@ -51,7 +66,8 @@ class PostgresLedger:
         self._schema = Schema(address, self._sql)
         self._link = Link(address, f"mandamus {self.owner}"[:63])
         self._link.vet, self._link.prepare = self._schema.vet, self._schema.migrate
-        self._bell = Bell(address.schema, self._listener if address.listen else None)
+        self._group = Group(self._link, self._sql["locks"])
+        self._bell = Bell(address.schema, self._listener if address.listen else None, self._notify)
         self._doubted: set[str] = set()  # runs of which a write had an unknown outcome
         self._closed = False
 
@@ -62,6 +78,8 @@ class PostgresLedger:
         if run not in self._doubted:
             rows = await self._fetch("head", run=run)
             return head_of(rows[0]) if rows else None
+        await self._group.quiet(run)
+        await self._link.quiet()
         rows = await self._link.write(self._sql["settle"], {"run": run})
         if not rows:  # a genesis may still be on its way: the doubt stays
             return None
@@ -85,53 +103,56 @@ class PostgresLedger:
             raise Misuse("nothing to append", code="MDM-0123", where=f"run {run[:64]}")
         new = admit(run, (after.seq, after.hash, after.epoch) if after else None, records, payloads, seals)
         refuse_plain(self._tier, run, records)
-        sql = self._sql.append(opens=after is None, payloads=bool(payloads), accounts=bool(also))
         values = append_values(run, after, new, records, payloads, wake)
         stands = account_values(self._address.schema, also, values) if also else True
+        accounts: Accounts = "" if not also else "writes" if "a_id" in values else "checks"
+        statement = self._sql.append(opens=after is None, payloads=bool(payloads), accounts=accounts)
+        locks = tuple(zip(values["locks"], values["alone"])) if also and stands else ()
         for _ in range(ATTEMPTS):
-            rows = await self._doubtful(run, sql, values) if stands else []
+            rows = await self._append(run, statement, values, locks) if stands else []
             if rows:
                 self._doubted.discard(run)
                 head = head_of(rows[0])
                 if wake is not None:
-                    await self._ring(head, rows[0][-1])
+                    self._ring(head, rows[0][-1])
                 return head
             await self._refuse(run, after, also)
         raise Unavailable("the run's row does not come to rest", outcome="none", code="MDM-0553", where=f"run {run}", fix="try again")
 
     async def read(self, run: str, after: int = -1, upto: int | None = None) -> AsyncIterator[bytes]:
-        place = await self._place(run)
-        if place is None:
-            return
-        no, last = place
-        last, seq = last if upto is None else min(last, upto), max(after, -1)
-        while seq < last:
-            rows = await self._fetch("events", no=no, after=seq, last=last)
-            if not rows:
-                raise torn(run, seq + 1, -1)
-            for found, body in rows:
+        seq, last = max(after, -1), -1
+        rows = await self._fetch("first_events", run=run, after=seq)
+        while rows:
+            if last < 0:  # the head is looked at once
+                last = rows[0][2] if upto is None else min(rows[0][2], upto)
+            for found, body, *_ in rows:
+                if seq >= last:
+                    return
                 seq += 1
                 if found != seq:
-                    raise torn(run, seq, found)
+                    raise torn(run, seq, -1 if found is None else found)
                 yield body
+            rows = await self._fetch("events", run=run, after=seq, last=last) if seq < last else []
+            if not rows and seq < last:
+                raise torn(run, seq + 1, -1)
 
     async def payload(self, run: str, seq: int, part: str) -> Payload | None:
         rows = await self._fetch("payload", run=run, seq=seq, part=part)
         return Payload(run, seq, part, rows[0][0], rows[0][1]) if rows else None
 
     async def payloads(self, run: str, after: int = -1, parts: Sequence[str] = ()) -> AsyncIterator[Payload]:
-        place = await self._place(run)
-        if place is None:
-            return
-        no, last = place
         seq, part = max(after, -1) + 1, ""  # behind the empty name, which no part has
-        while rows := await self._fetch("payloads", no=no, seq=seq, part=part, last=last, parts=list(parts) or None):
-            for seq, part, value, form in rows:
+        last: int | None = None
+        while rows := await self._fetch("payloads", run=run, seq=seq, part=part, last=last, parts=list(parts) or None):
+            for seq, part, value, form, upto in rows:
+                last = upto if last is None else last  # as far as the head stood at first
                 yield Payload(run, seq, part, value, form)
+            if len(rows) < PAYLOADS_PAGE:
+                return
 
     async def runs(self, after: str | None = None, state: str | None = None) -> AsyncIterator[Head]:
         last = after or ""
-        while rows := await self._fetch("runs", after=last, state=state):
+        while rows := await self._fetch("runs", behind=last, state=state):
             for row in rows:
                 head = head_of(row)
                 last = head.run
@@ -156,14 +177,11 @@ class PostgresLedger:
         if len(message) > INLINE_MAX:
             raise Misuse(f"a message of {len(message)} bytes is too large", code="MDM-0134", expected=f"at most {INLINE_MAX}")
         key = hashlib.sha256(message).digest()
-        try:
-            rows = await self._doubtful(run, self._sql["send"], {"run": run, "key": key, "body": message})
-        except UniqueViolation:
-            rows = []  # another sender of the same words was faster
+        rows = await self._send(run, {"run": run, "key": key, "body": message})
         if rows:
             _, pool, owner = rows[0]
             if not owner:
-                await self._notify(pool)
+                self._bell.ring(pool)
         elif not await self._link.write(self._sql["settle"], {"run": run}):
             raise Misuse("there is no such run to send a message to", code="MDM-0133", where=f"run {run[:64]}", fix="mandamus runs")
         return key.hex()
@@ -189,6 +207,8 @@ class PostgresLedger:
     async def renew(self, head: Head, ttl_ms: int) -> Head:
         """A lease that ran out, and that nobody took since, is still its owner's. Giving back leaves the wake-up as it stands."""
         self._refuse_closed()
+        if not ttl_ms and not head.owner and head.state in ENDED:
+            return head  # its last append gave it back
         values = {"run": head.run, "owner": self.owner, "ttl": ttl_ms * 1000, "tries": head.tries}
         rows = await self._link.write(self._sql["renew" if ttl_ms else "give_back"], values)
         if not rows:
@@ -202,7 +222,7 @@ class PostgresLedger:
             )
         held = head_of(rows[0])
         if not ttl_ms:
-            await self._ring(held, rows[0][-2])
+            self._ring(held, rows[0][-2])
         return held
 
     async def hint(self, pool: str, timeout_ms: int) -> None:
@@ -225,7 +245,8 @@ class PostgresLedger:
 
     async def nodes(self) -> AsyncIterator[Node]:
         for body, seen in await self._fetch("nodes"):
-            yield msgspec.structs.replace(_node(body), seen=seen)
+            with contextlib.suppress(msgspec.DecodeError, UnicodeError):  # whoever may beat may write anything here
+                yield msgspec.structs.replace(_node(body), seen=seen)
 
     # -- for people and doctor -----------------------------------------------------------------------------------------------
     async def check(self) -> Facts:
@@ -251,25 +272,32 @@ class PostgresLedger:
             await self._link.close()
 
     # -- how it is done ------------------------------------------------------------------------------------------------------
-    async def _fetch(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
+    async def _fetch(self, name: str, **values: Any) -> Rows:
         self._refuse_closed()
         return await self._link.fetch(self._sql[name], values)
 
-    async def _doubtful(self, run: str, sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """A write whose loss must be remembered. Cancelling is a crash in the middle: nobody knows either."""
+    async def _append(self, run: str, statement: Statement, values: dict[str, Any], locks: Locks) -> Rows:
         try:
-            return await self._link.write(sql, values)
-        except MandamusError as fault:
-            if isinstance(fault, Unavailable) and fault.outcome == "unknown":
-                self._doubted.add(run)
-            raise
+            return await self._group.write(Job(run, (statement, self._link.encoded(statement, values)), locks, "after_seq" not in values))
         except UniqueViolation as error:
-            if sql == self._sql["send"]:
-                raise
             raise translate(error, self._address.where) from None
-        except BaseException:
-            self._doubted.add(run)
+        except BaseException as fault:
+            self._doubt(run, fault)
             raise
+
+    async def _send(self, run: str, values: dict[str, Any]) -> Rows:
+        try:
+            return await self._link.write(self._sql["send"], values)
+        except UniqueViolation:
+            return []  # another sender of the same words was faster
+        except BaseException as fault:
+            self._doubt(run, fault)
+            raise
+
+    def _doubt(self, run: str, fault: BaseException) -> None:
+        """A write whose loss must be remembered. Cancelling is a crash in the middle: nobody knows either."""
+        if not isinstance(fault, MandamusError) or (isinstance(fault, Unavailable) and fault.outcome == "unknown"):
+            self._doubted.add(run)
 
     async def _refuse(self, run: str, after: Head | None, also: Also) -> None:
         """Why no row came back. Returns when nothing speaks against the append any more: then it is tried again."""
@@ -277,16 +305,12 @@ class PostgresLedger:
         if not same(stored, after):
             raise moved(run, after, stored)
         if also:
-            versions = dict(await self._fetch("versions", ids=[entry.id for entry in also]))
-            check_accounts(run, stored, also, versions)
+            rows = await self._fetch("versions", ids=[entry.id for entry in also])
+            check_accounts(run, stored, also, {id: (version, hash) for id, version, hash in rows})
 
-    async def _place(self, run: str) -> tuple[int, int] | None:
-        rows = await self._fetch("place", run=run)
-        return (rows[0][0], rows[0][1]) if rows else None
-
-    async def _ring(self, head: Head, now: int) -> None:
+    def _ring(self, head: Head, now: int) -> None:
         if not head.owner and head.wake_at is not None and head.wake_at <= now and head.state not in AT_REST:
-            await self._notify(head.pool)
+            self._bell.ring(head.pool)
 
     async def _notify(self, pool: str) -> None:
         with contextlib.suppress(MandamusError):  # a hint; the poll finds it too
@@ -297,7 +321,7 @@ class PostgresLedger:
 
     @contextlib.asynccontextmanager
     async def _own_connection(self) -> AsyncIterator[Connection]:
-        await self._fetch("place", run="")  # the tables are made, or it is said why not
+        await self._fetch("head", run="")  # the tables are made, or it is said why not
         connection = await self._link.connect()
         try:
             yield connection

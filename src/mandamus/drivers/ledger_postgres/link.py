@@ -1,7 +1,7 @@
-"""Connections to one Postgres, and what its errors mean: `Link.fetch` reads, `Link.write` commits one statement.
+"""Connections to one Postgres, and what its errors mean: `Link.fetch` reads, `Link.write` commits one statement, `Link.ask` several.
 
     link = Link(Address.of("postgres://worker@db:5432/books?schema=mandamus"), "host pid 4121 9f3c")
-    rows = await link.write(sql, values)
+    rows = await link.write(statement, values)
 
 A write ends in one of three ways: acknowledged at full level; refused, which is known to have changed nothing; or unknown, because the
 connection went away before the answer. The rule a newcomer would break: a commit can be "acknowledged" and yet be nowhere but here.
@@ -11,25 +11,29 @@ When somebody cancels the wait for the synchronous standby, Postgres answers suc
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import select
-from collections.abc import Awaitable, Callable, Mapping
+import struct
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
 
+from mandamus.drivers.ledger_postgres.binary import Rows, Statement
 from mandamus.errors import EngineFault, MandamusError, Misuse, ProofError, Unavailable
 
 try:
     import psycopg
     from psycopg import AsyncConnection, errors, pq
     from psycopg.conninfo import conninfo_to_dict
-    from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
     from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+    from mandamus.drivers.ledger_postgres.wire import Question, Wire
 except ImportError as error:  # an extra: most ledgers are files
     raise Misuse(
-        "the Postgres driver is not installed", code="MDM-0111", found=str(error), fix="pip install 'mandamus[postgres]'"
+        "the Postgres driver is not installed", code="MDM-0112", found=str(error), fix="pip install 'mandamus[postgres]'"
     ) from None
 
 Fault = psycopg.Error  # what its statements raise, for our files beside this one: they import psycopg only through here
@@ -39,13 +43,13 @@ InsufficientPrivilege = errors.InsufficientPrivilege
 logging.getLogger("psycopg").addHandler(logging.NullHandler())  # its pool tells failed attempts to the log; ours become errors
 
 CONNECT_S = 10  # for a connection, a restart or a failover included; `connect_timeout=` of the URI is another number
+CANCEL_S = 5
 ANSWER_S = 30  # for a statement; a commit that waits for its standby longer has an unknown outcome
 TRIES = 5
 _OURS = {"schema": "mandamus", "sync": "", "pooler": "", "listen": "", "connections": "16"}
+_FORM = "postgres://USER@HOST:PORT/DATABASE?schema=mandamus"
 _CHOICES = {"sync": ("", "required"), "pooler": ("", "transaction")}
 _LEAVING = ("08", "57P")  # classes of errors that end the connection, whatever became of the statement
-
-Rows = list[tuple[Any, ...]]
 
 
 class Address(Struct, frozen=True):
@@ -63,7 +67,7 @@ class Address(Struct, frozen=True):
     @classmethod
     def of(cls, uri: str) -> Address:
         """Raises Misuse."""
-        parts = urlsplit(uri)
+        parts = _split(uri)
         asked = parse_qsl(parts.query, keep_blank_values=True)
         ours = _OURS | {name: value for name, value in asked if name in _OURS}
         for name, choices in _CHOICES.items():
@@ -76,19 +80,22 @@ class Address(Struct, frozen=True):
         try:
             known = conninfo_to_dict(conninfo)
             conninfo_to_dict(ours["listen"])
-        except psycopg.Error:  # its text may quote the password
-            raise _bad("what libpq cannot read", "postgres://USER@HOST:PORT/DATABASE?schema=mandamus") from None
+            patience = int(known.get("connect_timeout") or CONNECT_S)
+        except (psycopg.Error, ValueError):  # its text may quote the password
+            raise _bad("what libpq cannot read", _FORM) from None
+        if "://" in ours["listen"]:
+            _split(ours["listen"])
         pooled = ours["pooler"] == "transaction"
         where = f"{known.get('host', 'localhost')}:{known.get('port', '5432')}/{known.get('dbname', '')}"
         listen = ours["listen"] or ("" if pooled else conninfo)
-        patience = int(known.get("connect_timeout") or CONNECT_S)
         return cls(conninfo, where, ours["schema"], ours["sync"] == "required", pooled, listen, int(ours["connections"]), patience)
 
 
 class Connection(AsyncConnection[tuple[Any, ...]]):
-    """One that remembers whether the server warned during the last statement."""
+    """One that remembers whether the server warned during the last statement, and how it is spoken to while it is lent out."""
 
     warning = ""
+    wire: Wire | None = None
 
 
 class Link:
@@ -106,23 +113,29 @@ class Link:
         self._opening = asyncio.Lock()
         self._prepared = False
         self._fault: MandamusError | None = None  # why the last new connection was not taken
+        self._free: list[Connection] = []  # of the pool, at hand without asking it
+        self._asking = 0  # how many wait for the pool: then it gets back what becomes free
+        self._leaving: set[asyncio.Task[None]] = set()
 
     # -- statements ----------------------------------------------------------------------------------------------------------
-    async def fetch(self, sql: str, values: Mapping[str, Any]) -> Rows:
+    async def fetch(self, statement: Statement, values: Mapping[str, Any]) -> Rows:
         """Reads. A connection that turns out to be dead is no answer: the next one is asked."""
         for left in reversed(range(TRIES)):
             try:
-                return await self._once(sql, values)
+                return await self._once((statement, self.encoded(statement, values)))
             except Unavailable as lost:
                 if lost.outcome == "none" or not left:
                     raise Unavailable(lost.diagnosis.what, outcome="none", **_rest(lost)) from None
         raise AssertionError("the last fault is raised")
 
-    async def write(self, sql: str, values: Mapping[str, Any]) -> Rows:
+    async def write(self, statement: Statement, values: Mapping[str, Any]) -> Rows:
         """Commits. Raises Unavailable with what is known of the outcome, Misuse, EngineFault, ProofError; `UniqueViolation` as it is."""
+        return await self.write_encoded((statement, self.encoded(statement, values)))
+
+    async def write_encoded(self, question: Question) -> Rows:
         for _ in range(TRIES):
             try:
-                return await self._once(sql, values)
+                return await self._once(question)
             except (errors.SerializationFailure, errors.DeadlockDetected):
                 continue  # rolled back whole: the same statement again is the same question
         raise Unavailable(
@@ -134,24 +147,42 @@ class Link:
             fix="try again",
         )
 
-    async def _once(self, sql: str, values: Mapping[str, Any]) -> Rows:
+    async def ask(self, questions: Sequence[Question]) -> list[Rows]:
+        """The rows of each, committed together. Raises `Fault` when the server refused one of them: then nothing was written; Unavailable
+        with what is known of the outcome."""
         connection = await self._borrow()
         connection.warning = ""
+        wire = connection.wire
+        assert wire is not None, "what is lent out has its wire"
         try:
-            async with asyncio.timeout(ANSWER_S):
-                cursor = await connection.execute(sql, values, prepare=not self.address.pooled, binary=True)
-                rows = await cursor.fetchall() if cursor.description else []
+            rows = await wire.ask(questions, ANSWER_S)
         except TimeoutError:
             raise self._silent() from None
-        except (errors.SerializationFailure, errors.DeadlockDetected, UniqueViolation):
-            raise
         except psycopg.Error as error:
-            raise translate(error, self.address.where) from None
+            fault = translate(error, self.address.where)
+            if isinstance(fault, Unavailable) and fault.outcome == "unknown":
+                raise fault from None
+            raise
         finally:
             await self._give_back(connection)
         if connection.warning:
             raise self._half_committed(connection.warning)
         return rows
+
+    def encoded(self, statement: Statement, values: Mapping[str, Any]) -> list[bytes | None]:
+        """Raises Misuse for what no column holds."""
+        try:
+            return statement.encode(values)
+        except (struct.error, UnicodeError) as error:
+            raise Misuse("Postgres cannot store this value", code="MDM-0124", where=self.address.where, found=str(error)[:200]) from None
+
+    async def _once(self, question: Question) -> Rows:
+        try:
+            return (await self.ask((question,)))[0]
+        except (errors.SerializationFailure, errors.DeadlockDetected, UniqueViolation):
+            raise
+        except psycopg.Error as error:
+            raise translate(error, self.address.where) from None
 
     # -- connections ---------------------------------------------------------------------------------------------------------
     async def connect(self, conninfo: str = "") -> Connection:
@@ -163,7 +194,11 @@ class Link:
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
+        for connection in self._free:
+            await _closed(connection, None)
+        self._free.clear()
         if pool is not None and self._loop is asyncio.get_running_loop():
+            await self.quiet()
             await pool.close()
 
     async def _borrow(self) -> Connection:
@@ -172,20 +207,49 @@ class Link:
             pool = await self._open()
         deadline = asyncio.get_running_loop().time() + self.address.patience
         while True:
-            try:
-                connection = await pool.getconn(max(0.1, deadline - asyncio.get_running_loop().time()))
-            except PoolTimeout as error:
-                raise self._fault or unreachable(self.address.where, error) from None
+            connection = self._free.pop() if self._free else await self._from_pool(pool, deadline)
             if not _hung_up(connection):
                 return connection
-            await connection.close()  # nothing was sent on it: this is no unknown outcome
-            await pool.putconn(connection)
+            await self._drop(connection)  # nothing was sent on it: this is no unknown outcome
+
+    async def _from_pool(self, pool: AsyncConnectionPool[Connection], deadline: float) -> Connection:
+        self._asking += 1
+        try:
+            connection = await pool.getconn(max(0.1, deadline - asyncio.get_running_loop().time()))
+        except PoolTimeout as error:
+            raise self._fault or unreachable(self.address.where, error) from None
+        finally:
+            self._asking -= 1
+        if connection.wire is not None:
+            connection.wire.open()
+        elif not _hung_up(connection):
+            connection.wire = Wire(connection, prepares=not self.address.pooled)
+        return connection
 
     async def _give_back(self, connection: Connection) -> None:
-        if self._pool is not None:
+        wire = connection.wire
+        if wire is None or not wire.at_rest or self._pool is None:
+            await self._drop(connection)
+        elif self._asking:
+            wire.close()
             await self._pool.putconn(connection)
         else:
-            await connection.close()
+            self._free.append(connection)
+
+    async def _drop(self, connection: Connection) -> None:
+        """Closed, and the pool makes another. A statement that nobody waits for any more is called off first, behind the caller's back."""
+        wire = connection.wire
+        if wire is not None and not wire.at_rest and not connection.closed:
+            task = asyncio.get_running_loop().create_task(_called_off(connection, wire, self._pool))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+        else:
+            await _closed(connection, self._pool)
+
+    async def quiet(self) -> None:
+        """No statement is under way any more whose answer nobody waits for."""
+        if self._leaving:
+            await asyncio.wait(self._leaving)
 
     async def _open(self) -> AsyncConnectionPool[Connection]:
         """At the first await, and again in another event loop: connections belong to the loop that they were made in."""
@@ -202,6 +266,9 @@ class Link:
                 finally:
                     await first.close()
                 self._prepared = True
+            for stale in self._free:  # of another event loop, which has ended
+                stale.pgconn.finish()
+            self._free.clear()
             pool = AsyncConnectionPool(
                 self.address.conninfo,
                 connection_class=Connection,
@@ -219,9 +286,6 @@ class Link:
             return pool
 
     async def _configure(self, connection: Connection) -> None:
-        for dumper in (Int8Dumper, Int8BinaryDumper):  # one type for all integers: one prepared statement for all
-            connection.adapters.register_dumper(int, dumper)
-
         def heard(said: errors.Diagnostic) -> None:
             if said.severity_nonlocalized in ("WARNING", None):
                 connection.warning = said.message_primary or "a warning without words"
@@ -237,7 +301,7 @@ class Link:
     def _options(self) -> dict[str, Any]:
         return {
             "autocommit": True,
-            "prepare_threshold": None if self.address.pooled else 1,
+            "prepare_threshold": None,
             "application_name": self._name,
             "connect_timeout": max(2, self.address.patience // 2),
             "target_session_attrs": "read-write",  # a replica may be behind: heads come from the primary
@@ -331,9 +395,37 @@ def _hung_up(connection: Connection) -> bool:
     return bool(poll.poll(0))
 
 
+async def _closed(connection: Connection, pool: AsyncConnectionPool[Connection] | None) -> None:
+    if connection.wire is not None:
+        connection.wire.close()
+    await connection.close()
+    if pool is not None:
+        await pool.putconn(connection)
+
+
+async def _called_off(connection: Connection, wire: Wire, pool: AsyncConnectionPool[Connection] | None) -> None:
+    try:
+        with contextlib.suppress(psycopg.Error, OSError):  # it ends by itself, or with its server
+            await connection.cancel_safe(timeout=CANCEL_S)
+        await wire.drained(CANCEL_S)
+    finally:
+        await _closed(connection, pool)
+
+
 def _rest(fault: Unavailable) -> dict[str, str]:
     d = fault.diagnosis
     return {"code": d.code, "where": d.where, "expected": d.expected, "found": d.found, "why": d.why, "fix": d.fix}
+
+
+def _split(uri: str) -> SplitResult:
+    """Raises Misuse also where a sign of the password ends it too early: the rest of it would be taken for a host, and shown as one."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        raise _bad("what cannot be read", _FORM) from None
+    if parts.netloc.count("@") > 1 or "@" in parts.path or parts.fragment:
+        raise _bad("a sign that must be written otherwise in a password or a name", "%40 for @, %2F for /, %23 for #, %3F for ?")
+    return parts
 
 
 def _bad(found: str, expected: str) -> Misuse:

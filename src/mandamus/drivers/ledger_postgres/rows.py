@@ -18,6 +18,9 @@ from mandamus.ports import AccountCheck, AccountWrite, Head, Wake
 Also = Sequence[AccountWrite | AccountCheck]
 
 
+ENDED = ("completed", "failed", "cancelled")  # states of a run that nobody drives any more: it has no owner
+
+
 def head_of(row: Sequence[Any]) -> Head:
     run, seq, digest, *rest = row[:12]
     return Head(run, seq, digest.hex(), *rest)
@@ -32,6 +35,7 @@ def append_values(
         "hash": bytes.fromhex(new.hash),
         "epoch": new.epoch,
         "progress": new.progress,
+        "ended": wake is not None and wake.state in ENDED,
         "count": len(records),
         "bodies": list(records),
         "wakes": wake is not None,
@@ -56,6 +60,7 @@ def append_values(
 def account_values(schema: str, also: Also, values: dict[str, Any]) -> bool:
     """Adds what the accounts need to `values`. False when the entries contradict each other: then no statement is needed."""
     expected: dict[str, int] = {}
+    follows: dict[str, str] = {}
     written: dict[str, AccountWrite] = {}
     for entry in also:
         checks = isinstance(entry, AccountCheck)
@@ -66,12 +71,16 @@ def account_values(schema: str, also: Also, values: dict[str, Any]) -> bool:
         elif expected.setdefault(entry.id, asks) != asks:
             return False
         if isinstance(entry, AccountWrite):
+            if entry.id not in written:
+                follows[entry.id] = entry.prev
             written[entry.id] = entry
     locked = sorted((lock_of(f"account {schema}", id), id in written) for id in expected)
+    values |= {"ids": list(expected), "versions": list(expected.values()), "hashes": [follows.get(id, "") for id in expected]}
+    values |= {"locks": [key for key, _ in locked], "alone": [alone for _, alone in locked]}
+    if not written:
+        return True
     deltas = [entry for entry in also if isinstance(entry, AccountWrite)]
     last = list(written.values())
-    values |= {"ids": list(expected), "versions": list(expected.values())}
-    values |= {"locks": [key for key, _ in locked], "alone": [alone for _, alone in locked]}
     values |= {"a_id": [w.id for w in last], "a_version": [w.version for w in last], "a_hash": [w.hash for w in last]}
     values |= {"a_reserved": [w.reserved for w in last], "a_spent": [w.spent for w in last]}
     values |= {"d_id": [w.id for w in deltas], "d_version": [w.version for w in deltas], "d_run": [w.run for w in deltas]}
@@ -79,17 +88,18 @@ def account_values(schema: str, also: Also, values: dict[str, Any]) -> bool:
     return True
 
 
-def check_accounts(run: str, head: Head | None, also: Also, stored: dict[str, int]) -> None:
+def check_accounts(run: str, head: Head | None, also: Also, stored: dict[str, tuple[int, str]]) -> None:
     """Checks compare with what is stored; several writes to one account in one append must follow each other."""
-    written: dict[str, int] = {}
+    written: dict[str, tuple[int, str]] = {}
     for entry in also:
-        found = stored.get(entry.id, 0)
+        found, hash = stored.get(entry.id, (0, ""))
+        prev = ""
         if isinstance(entry, AccountCheck):
             expected = entry.version
         else:
-            found, expected = written.get(entry.id, found), entry.version - 1
-            written[entry.id] = entry.version
-        if found != expected:
+            (found, hash), expected, prev = written.get(entry.id, (found, hash)), entry.version - 1, entry.prev
+            written[entry.id] = entry.version, entry.hash
+        if found != expected or prev not in ("", hash):
             raise Conflict(
                 f"account {entry.id!r} has moved",
                 on="account",

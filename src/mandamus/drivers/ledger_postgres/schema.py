@@ -20,7 +20,8 @@ _WHY = {
     "server_encoding": "names and records could not be stored as they are",
     "default_transaction_isolation": "a check of an account would look at what stood before it waited",
 }
-_KEPT = {"head", "account"}  # these may be updated; nobody may delete from them
+FORWARD = ("head_forward", "account_forward")
+_KEPT = {"head", "account"}  # these may be updated, forward; nobody may delete from them
 
 Facts = dict[str, str]
 
@@ -38,7 +39,7 @@ class Schema:
 
     async def settings(self, connection: Connection) -> Facts:
         """What `doctor` shows, after it was found to be safe."""
-        (row,) = await _rows(connection, self._sql["settings"])
+        (row,) = await _rows(connection, self._sql.text("settings"))
         version, recovering, fsync, pages, commits, standbys, encoding, isolation, made = row
         if recovering:
             raise self._replica()
@@ -104,8 +105,8 @@ class Schema:
     async def _next(self, connection: Connection) -> int | None:
         """The version to be made next, None when all are there."""
         known = self._sql.migrations()
-        ((*_, made),) = await _rows(connection, self._sql["settings"])
-        done = dict(await _rows(connection, self._sql["migrated"])) if made else {}
+        ((*_, made),) = await _rows(connection, self._sql.text("settings"))
+        done = dict(await _rows(connection, self._sql.text("migrated"))) if made else {}
         if done and max(done) > len(known):
             raise EngineFault(
                 "the ledger's tables are of a newer version",
@@ -138,7 +139,7 @@ class Schema:
             raise self._not_made(step, "an older version")
         await self._check_guards(connection)
         await self._check_rows(connection)
-        ((wide,),) = await _rows(connection, self._sql["rights"])
+        ((wide,),) = await _rows(connection, self._sql.text("rights"))
         if wide and tier != "dev":
             raise EngineFault(
                 "this login may change evidence",
@@ -154,11 +155,10 @@ class Schema:
         """The triggers that keep records from being edited are all there, awake, and still refuse."""
         made = self._sql.migrations()[0].text
         awake = set()
-        for name, enabled, text, body in await _rows(connection, self._sql["guards"]):
-            words = ("DELETE", "TRUNCATE") + (() if name.removesuffix("_stays") in _KEPT else ("UPDATE",))
-            if enabled == "A" and " BEFORE " in text and " WHEN " not in text and all(w in text for w in words) and body in made:
+        for name, enabled, text, body in await _rows(connection, self._sql.text("guards")):
+            if enabled == "A" and body in made and _refuses(name, text):
                 awake.add(name)
-        gone = next((f"{table}_stays" for table in GUARDED if f"{table}_stays" not in awake), None)
+        gone = next((name for name in (*(f"{table}_stays" for table in GUARDED), *FORWARD) if name not in awake), None)
         if gone is not None:
             raise ProofError(
                 f"the ledger has lost its guard {gone}",
@@ -169,9 +169,9 @@ class Schema:
             )
 
     async def _check_rows(self, connection: Connection) -> None:
-        for run, expected, found in await _rows(connection, self._sql["gaps"]):
+        for run, expected, found in await _rows(connection, self._sql.text("gaps")):
             raise self._torn(f"run {run}", f"{expected} records", f"{found}, not one for each number")
-        for (no,) in await _rows(connection, self._sql["strays"]):
+        for (no,) in await _rows(connection, self._sql.text("strays")):
             raise self._torn(self._where, "a head for every record", f"records of run number {no}")
 
     # -- diagnoses -----------------------------------------------------------------------------------------------------------
@@ -234,6 +234,14 @@ class Schema:
             why="the tables were edited or restored in part",
             fix="keep the database as evidence; restore a whole backup, or begin another schema",
         )
+
+
+def _refuses(guard: str, text: str) -> bool:
+    """Whether a trigger of this name, as the catalog tells it, is the one that was made."""
+    if guard in FORWARD:
+        return " BEFORE UPDATE ON " in text and " WHEN " in text
+    words = ("DELETE", "TRUNCATE") + (() if guard.removesuffix("_stays") in _KEPT else ("UPDATE",))
+    return " BEFORE " in text and " WHEN " not in text and all(word in text for word in words)
 
 
 def lock_of(kind: str, name: str) -> int:

@@ -1,7 +1,7 @@
 """The SQL of the Postgres ledger: named statements and numbered migrations, for a ledger in whatever schema.
 
     sql = Statements("mandamus")
-    sql["head"]; sql.append(opens=False, payloads=True, accounts=False); sql.migrations()
+    sql["head"]; sql.text("head"); sql.append(opens=False, payloads=True, accounts="checks"); sql.migrations()
 
 The rule a newcomer would break: the schema's name goes into the text and everything else goes in as a parameter. Behind a pooler of
 transactions there is no session whose search path could be set, so every name is written in full.
@@ -13,12 +13,15 @@ import functools
 import hashlib
 import re
 from importlib import resources
+from typing import Literal
 
 from msgspec import Struct
 
+from mandamus.drivers.ledger_postgres.binary import Statement
 from mandamus.errors import Misuse
 
 HEAD = "h.run, h.seq, h.hash, h.epoch, h.owner, h.lease_until, h.wake_at, h.mail, h.prio, h.tries, h.state, h.pool"
+Accounts = Literal["", "checks", "writes"]
 _statement_name = re.compile(r"^-- (\w+) --$", re.MULTILINE)
 _schema_name = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,47}").fullmatch
 _our_name = re.compile(r"\bmandamus\b")
@@ -40,20 +43,27 @@ class Statements:
         named = {name: text.replace("{head}", HEAD) for name, text in _named().items()}
         named["claim"] = named["claim"].replace("{awake}", named["awake"])
         self._named = {name: self._placed(text) for name, text in named.items()}
-        self._appends: dict[tuple[bool, bool, bool], str] = {}
+        self._made: dict[str | tuple[bool, bool, Accounts], Statement] = {}
 
-    def __getitem__(self, name: str) -> str:
+    def __getitem__(self, name: str) -> Statement:
+        if name not in self._made:
+            self._made[name] = Statement.of(self._named[name], name)
+        return self._made[name]
+
+    def text(self, name: str) -> str:
+        """With its parameters by name, as psycopg takes it."""
         return self._named[name]
 
-    def append(self, *, opens: bool, payloads: bool, accounts: bool) -> str:
+    def append(self, *, opens: bool, payloads: bool, accounts: Accounts) -> Statement:
         """Compare-and-append as one statement, with no more in it than this append needs."""
         key = (opens, payloads, accounts)
-        if key not in self._appends:
+        if key not in self._made:
             n = self._named
             moved = n["open_run" if opens else "move_head"].replace("{accounts}", n["accounts" if accounts else "no_accounts"])
-            more = (n["with_payloads"] if payloads else "") + (n["with_accounts"] if accounts else "")
-            self._appends[key] = n["append"].replace("{moved}", moved).replace("{more}", more)
-        return self._appends[key]
+            more = (n["with_payloads"] if payloads else "") + (n["with_accounts"] if accounts == "writes" else "")
+            text = n["append"].replace("{moved}", moved).replace("{more}", more)
+            self._made[key] = Statement.of(text, f"append {opens:d}{payloads:d}{accounts}")
+        return self._made[key]
 
     def migrations(self) -> list[Migration]:
         """Version 1, 2, ... in order."""

@@ -18,9 +18,11 @@ ON CONFLICT (run) DO NOTHING RETURNING {head}, no
 -- move_head --
 -- The compare of compare-and-append. Of two that wait for the row the second sees what the first made of it, and finds nothing.
 -- While mail lies beyond the cursor of its fold, a run stays due: a vote sent a moment before would be slept through. A cursor beyond the
--- mail came with the run from another ledger: what is sent later lies behind it.
+-- mail came with the run from another ledger: what is sent later lies behind it. Nobody drives a run that has ended: its last append
+-- gives it back as well, which saves a transaction.
 UPDATE mandamus.head h SET seq = %(seq)s, hash = %(hash)b, epoch = %(epoch)s,
-    tries = CASE WHEN %(progress)s THEN 0 ELSE tries END,
+    tries = CASE WHEN %(progress)s OR %(ended)s THEN 0 ELSE tries END,
+    owner = CASE WHEN %(ended)s THEN '' ELSE owner END, lease_until = CASE WHEN %(ended)s THEN 0 ELSE lease_until END,
     wake_at = CASE WHEN NOT %(wakes)s THEN wake_at WHEN mail > %(cursor)s THEN least(wake_at, %(at)s::bigint, mandamus.instant())
         ELSE %(at)s::bigint END,
     mail = greatest(mail, %(cursor)s), state = coalesce(%(state)s::text, state), pool = coalesce(%(pool)s::text, pool), prio = coalesce(%(prio)s::integer, prio)
@@ -31,7 +33,7 @@ RETURNING {head}, no
 true
 
 -- accounts --
-mandamus.accounts_stand(%(ids)s::text[], %(versions)s::bigint[], %(locks)s::bigint[], %(alone)s::boolean[])
+mandamus.accounts_follow(%(ids)s::text[], %(versions)s::bigint[], %(hashes)s::text[], %(locks)s::bigint[], %(alone)s::boolean[])
 
 -- append --
 -- No row: the run, or an account, stands elsewhere, and nothing was written.
@@ -39,6 +41,10 @@ WITH h AS ({moved}),
 e AS (INSERT INTO mandamus.event (no, seq, body)
     SELECT h.no, %(seq)s - %(count)s + x.n, x.body FROM h, unnest(%(bodies)b::bytea[]) WITH ORDINALITY AS x(body, n)){more}
 SELECT h.*, mandamus.instant() FROM h
+
+-- locks --
+-- Of all appends of one transaction, in one order, before the first of them takes any.
+SELECT mandamus.accounts_follow('{}', '{}', '{}', %(locks)s::bigint[], %(alone)s::boolean[])
 
 -- with_payloads --
 , p AS (INSERT INTO mandamus.payload (no, seq, part, form, bytes) SELECT h.no, x.seq, x.part, x.form, x.bytes
@@ -51,31 +57,37 @@ SELECT h.*, mandamus.instant() FROM h
 , d AS (INSERT INTO mandamus.delta (id, version, run, seq, body) SELECT x.*
     FROM h, unnest(%(d_id)s::text[], %(d_version)s::bigint[], %(d_run)s::text[], %(d_seq)s::bigint[], %(d_body)b::bytea[]) AS x)
 
--- place --
-SELECT no, seq FROM mandamus.head WHERE run = %(run)s
+-- first_events --
+-- With the head as it stands, so that where to stop is known without asking for it first.
+SELECT e.seq, e.body, h.seq FROM mandamus.head h
+LEFT JOIN LATERAL (SELECT * FROM mandamus.event e WHERE e.no = h.no AND e.seq > %(after)s ORDER BY e.seq LIMIT 256) e ON true
+WHERE h.run = %(run)s ORDER BY e.seq
 
 -- events --
-SELECT seq, body FROM mandamus.event WHERE no = %(no)s AND seq > %(after)s AND seq <= %(last)s ORDER BY seq LIMIT 256
+SELECT e.seq, e.body FROM mandamus.event e
+WHERE e.no = (SELECT no FROM mandamus.head WHERE run = %(run)s) AND e.seq > %(after)s AND e.seq <= %(last)s ORDER BY e.seq LIMIT 256
 
 -- payload --
 SELECT p.bytes, p.form FROM mandamus.payload p JOIN mandamus.head h USING (no) WHERE h.run = %(run)s AND p.seq = %(seq)s AND p.part = %(part)s
 
 -- payloads --
-SELECT seq, part, bytes, form FROM mandamus.payload
-WHERE no = %(no)s AND (seq, part) > (%(seq)s, %(part)s) AND seq <= %(last)s AND (%(parts)s::text[] IS NULL OR part = ANY(%(parts)s::text[]))
-ORDER BY seq, part LIMIT 64
+SELECT p.seq, p.part, p.bytes, p.form, h.seq FROM mandamus.head h
+JOIN LATERAL (SELECT * FROM mandamus.payload p WHERE p.no = h.no AND (p.seq, p.part) > (%(seq)s, %(part)s)
+    AND p.seq <= coalesce(%(last)s::bigint, h.seq) AND (%(parts)s::text[] IS NULL OR p.part = ANY(%(parts)s::text[]))
+    ORDER BY p.seq, p.part LIMIT 64) p ON true
+WHERE h.run = %(run)s ORDER BY p.seq, p.part
 
 -- account --
 SELECT id, version, hash, reserved, spent FROM mandamus.account WHERE id = %(id)s
 
 -- versions --
-SELECT id, version FROM mandamus.account WHERE id = ANY(%(ids)s::text[])
+SELECT id, version, hash FROM mandamus.account WHERE id = ANY(%(ids)s::text[])
 
 -- deltas --
 SELECT version, body FROM mandamus.delta WHERE id = %(id)s AND version > %(after)s ORDER BY version LIMIT 256
 
 -- runs --
-SELECT {head} FROM mandamus.head h WHERE run > %(after)s AND (%(state)s::text IS NULL OR state = %(state)s) ORDER BY run LIMIT 256
+SELECT {head} FROM mandamus.head h WHERE run > %(behind)s AND (%(state)s::text IS NULL OR state = %(state)s) ORDER BY run LIMIT 256
 
 -- send --
 -- The id is the run's own count, taken under the lock of its row: ids rise in the order of commits, and leave no holes.
@@ -115,12 +127,15 @@ WHERE run = %(run)s AND (owner = '' OR lease_until <= mandamus.instant())
 RETURNING {head}, set_config('synchronous_commit', 'off', true)
 
 -- renew --
--- A lease that ran out, but that nobody took, is its owner's still.
-UPDATE mandamus.head h SET lease_until = mandamus.instant() + %(ttl)s WHERE run = %(run)s AND owner = %(owner)s
+-- A lease that ran out, but that nobody took, is its owner's still. A run that has ended was given back with its last append: a renewal
+-- that was under way meanwhile finds it so, and that is no conflict.
+UPDATE mandamus.head h SET lease_until = CASE owner WHEN '' THEN 0 ELSE mandamus.instant() + %(ttl)s END
+WHERE run = %(run)s AND (owner = %(owner)s OR owner = '' AND state IN ('completed', 'failed', 'cancelled'))
 RETURNING {head}, set_config('synchronous_commit', 'off', true)
 
 -- give_back --
-UPDATE mandamus.head h SET owner = '', lease_until = 0, tries = least(tries, %(tries)s::integer) WHERE run = %(run)s AND owner = %(owner)s
+UPDATE mandamus.head h SET owner = '', lease_until = 0, tries = least(tries, %(tries)s::integer)
+WHERE run = %(run)s AND (owner = %(owner)s OR owner = '' AND state IN ('completed', 'failed', 'cancelled'))
 RETURNING {head}, mandamus.instant(), set_config('synchronous_commit', 'off', true)
 
 -- ring --
