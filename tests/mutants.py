@@ -202,14 +202,6 @@ MUTANTS = (
         "second_resume",
     ),
     m(
-        "what was written between claim and reading is not seen",
-        RECOVER,
-        "if s.run.head != held.hash:",
-        "if False:",
-        NAMED,
-        "between_claim_and_reading",
-    ),
-    m(
         "a run that could not be looked at is kept",
         "runtime/carry.py",
         "        async with recover.ours(env, held):\n            opened = await genesis(env, held.run)\n",

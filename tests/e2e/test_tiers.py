@@ -107,7 +107,7 @@ def nats(folder: Path) -> Iterator[Place]:
         monitor = ",".join(f"http://127.0.0.1:{node.monitor}" for node in nodes)
         uri = f"tls+nats://{hosts}/mdm?max_bytes=100000000&monitor={monitor}&tls_ca={place}/tls/ca.crt&nkey="
         admin, worker = (deployed.seed(place, user) for user in (b"admin", b"worker"))
-        yield Place(f"{uri}{admin}", f"{uri}{worker}", lambda: asyncio.run(_refused(hosts, place, worker)))
+        yield Place(f"{uri}{admin}", f"{uri}{worker}&api=LEDGER.API", lambda: asyncio.run(_refused(hosts, place, worker)))
 
 
 async def _refused(hosts: str, place: Path, seed: Path) -> str:

@@ -1,9 +1,8 @@
-"""Who may do what on the NATS ledger: the rights that ADR 0027 prints are enough for a worker, and no more. TLS, keys, accounts."""
+"""Who may do what on the NATS ledger: the rights of deploy/nats/accounts.conf are enough for a worker, and no more. TLS, keys, accounts."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,29 +18,17 @@ from mandamus.ports import AccountCheck, Node, Wake
 from mandamus.testing.conformance.chains import Chain, turn
 from mandamus.testing.conformance.suite import PAST, POOL, TTL, expect, gather, head_of, put, write
 from mandamus.testing.nats import Cluster
+from tests.servers import deployed
 from tests.servers.needs import needs
 
 pytestmark = pytest.mark.service
-_page = Path(__file__).parents[2] / "docs/adr/0027-nats-ledger.md"
-
-
-def rights() -> str:
-    """As the decision's page prints them."""
-    (block,) = re.findall(r"```\n(permissions \{.*?)```", _page.read_text(encoding="utf-8"), re.S)
-    return str(block)
+API = "LEDGER.API"
 
 
 def accounts(worker: str) -> str:
-    return f"""
-accounts {{
-  acme: {{ jetstream: enabled, users: [
-    {{ user: operator, password: op-acme }},
-    {{ user: worker, password: w-acme, {rights()} }},
-    {{ nkey: {worker}, {rights()} }}
-  ] }}
-  other: {{ jetstream: enabled, users: [ {{ user: stranger, password: op-other }} ] }}
-}}
-"""
+    """The deployed rights, for users with passwords; and a ledger of somebody else."""
+    other = "  OTHER { jetstream: enabled, users: [{ user: stranger, password: op-other }] }\n"
+    return deployed.accounts("user: operator, password: op-acme", {"acme": ["user: worker, password: w-acme", f"nkey: {worker}"]}, other)
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +89,9 @@ async def _works(ledger: NatsLedger, run: str) -> None:
     assert await ledger.claim(POOL, TTL) is None
 
 
-def test_the_printed_rights_are_enough_for_a_worker(cluster: Cluster, seed: Path) -> None:
-    during(cluster.uri(login="worker:w-acme", tenant="acme"), lambda ledger: _works(ledger, "run-1"))
-    during(cluster.uri(nkey=seed, tenant="acme"), lambda ledger: _works(ledger, "run-2"))
+def test_the_deployed_rights_are_enough_for_a_worker(cluster: Cluster, seed: Path) -> None:
+    during(cluster.uri(login="worker:w-acme", tenant="acme", api=API), lambda ledger: _works(ledger, "run-1"))
+    during(cluster.uri(nkey=seed, tenant="acme", api=API), lambda ledger: _works(ledger, "run-2"))
 
 
 def test_a_worker_may_not_touch_the_streams(cluster: Cluster) -> None:
@@ -124,7 +111,7 @@ def test_a_worker_may_not_touch_the_streams(cluster: Cluster) -> None:
         with pytest.raises(Silence, match=r"(?i)permissions violation"):
             await wire.api("STREAM.CREATE.MINE", {"name": "MINE", "subjects": ["mine"]})
 
-    place = cluster.uri(login="worker:w-acme", tenant="acme", timeout_ms=300, patience_ms=300)
+    place = cluster.uri(login="worker:w-acme", tenant="acme", api=API, timeout_ms=300, patience_ms=300)
     during(place, tried)
     during(cluster.uri(login="operator:op-acme", tenant="acme"), _unchanged)
 
@@ -154,7 +141,7 @@ def test_a_worker_publishes_for_its_tenant_on_its_shard_only(cluster: Cluster) -
         assert heard == [], "nor does it hear more than its bells"
         assert "mdm.0.>" in ledger._wire.denied
 
-    during(cluster.uri(login="worker:w-acme", tenant="acme", timeout_ms=300, patience_ms=300), tried)
+    during(cluster.uri(login="worker:w-acme", tenant="acme", api=API, timeout_ms=300, patience_ms=300), tried)
 
 
 def test_an_account_does_not_see_the_other_ones_runs(cluster: Cluster) -> None:
@@ -167,7 +154,7 @@ def test_an_account_does_not_see_the_other_ones_runs(cluster: Cluster) -> None:
         assert await ledger._wire.get("MDM_LOG_0", last_by_subj="mdm.0.ev.other.run-secret") is None
 
     during(cluster.uri(login="stranger:op-other", tenant="other"), other)
-    during(cluster.uri(login="worker:w-acme", tenant="acme"), mine)
+    during(cluster.uri(login="worker:w-acme", tenant="acme", api=API), mine)
 
 
 def test_who_is_not_known_does_not_come_in(cluster: Cluster, tmp_path: Path) -> None:
@@ -204,4 +191,4 @@ def test_a_worker_cannot_make_what_is_missing(cluster: Cluster) -> None:
         with pytest.raises(EngineFault, match="MDM-0569"):
             await ledger.check()
 
-    during(cluster.uri("absent", login="worker:w-acme", tenant="acme", timeout_ms=300, patience_ms=300), tried)
+    during(cluster.uri("absent", login="worker:w-acme", tenant="acme", api=API, timeout_ms=300, patience_ms=300), tried)

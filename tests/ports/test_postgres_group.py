@@ -77,6 +77,25 @@ def test_runs_that_append_at_once_share_transactions(server: Postgres) -> None:
     asyncio.run(main())
 
 
+def test_groups_go_through_a_pooler_of_transactions(server: Postgres) -> None:
+    """Nothing is prepared there, and a group is still one transaction."""
+    needs("pgbouncer")
+    from tests.servers.pgbouncer import pooler
+
+    async def main(port: int) -> None:
+        ledger = from_uri(f"postgres://postgres@127.0.0.1:{port}/postgres?pooler=transaction")
+        chains, heads = await begun(ledger, 12)
+        await expect(Conflict, put(ledger, heads[3], chains[3].fork().next(), also=[AccountCheck("authority", 1)]))
+        before = written(server)
+        rounds = [put(ledger, head, chain.next(note="n")) for chain, head in zip(chains, heads)]
+        assert [head.seq for head in await asyncio.gather(*rounds)] == [1] * 12
+        assert written(server) - before - 1 <= 3
+        await ledger.close()
+
+    with pooler(server.port) as port:
+        asyncio.run(main(port))
+
+
 def test_a_conflict_of_one_is_a_conflict_of_one(server: Postgres) -> None:
     async def main() -> None:
         async with opened(server) as ledger, opened(server) as other:

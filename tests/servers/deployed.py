@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -66,6 +67,20 @@ def seed(folder: Path, user: bytes) -> Path:
     path.write_text(nkey(user)[0])
     path.chmod(0o600)
     return path
+
+
+def accounts(admin: str, workers: dict[str, list[str]], more: str = "") -> str:
+    """accounts.conf with other users: `admin` and each tenant's workers in the servers' words, `user: x, password: y`. `more`: accounts."""
+    text = (FILES / "accounts.conf").read_text()
+    (tenant,) = re.findall(r"^  TENANT_DEFAULT \{\n.*?^  \}\n", text, re.S | re.M)
+    (user,) = re.findall(r"^      \{\n        nkey: \$NATS_WORKER_NKEY\n.*?^      \}\n", tenant, re.S | re.M)
+    blocks = []
+    for name, logins in workers.items():
+        users = "".join(user.replace("nkey: $NATS_WORKER_NKEY", login) for login in logins)
+        blocks.append(tenant.replace(user, users).replace("TENANT_DEFAULT", f"TENANT_{name}").replace("default", name))
+    text = text.replace(tenant, "".join(blocks) + more)
+    text = text.replace("TENANTS: [TENANT_DEFAULT]", f"TENANTS: [{', '.join(f'TENANT_{name}' for name in workers)}]")
+    return text.replace("nkey: $NATS_ADMIN_NKEY", admin).replace("nkey: $NATS_SYS_NKEY", "user: sys, password: sys")
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from mandamus.core.admit import Admitted
 from mandamus.core.payload import Payload
-from mandamus.drivers.ledger_nats import layout
+from mandamus.drivers.ledger_nats import layout, strand
 from mandamus.drivers.ledger_nats.layout import Delta, Frame, Message, Names, Row
 from mandamus.drivers.ledger_nats.wire import AGAIN, BUSY, DUPLICATE, FULL, IN_PROCESS, STALE, Refusal, Silence, Stored, Wire, silent
 from mandamus.errors import EngineFault, Misuse, Unavailable
@@ -109,14 +109,14 @@ class Positions:
 def known_of(stored: Stored | None) -> Known | None:
     if stored is None:
         return None
-    frame = layout.frame_of(stored.data)
+    frame = strand.read(stored.subject, stored, layout.frame_of)
     return Known(stored.seq, frame.row, layout.strand(stored.seq, frame), stored.data)
 
 
 def kept_of(id: str, stored: Stored | None) -> Kept:
     if stored is None:
         return Kept(0, None, ())
-    d: Delta = layout.delta_of(stored.data)
+    d: Delta = strand.read(f"account {id[:64]}", stored, layout.delta_of)
     return Kept(stored.seq, Account(id, d.version, d.hash, d.reserved, d.spent), layout.strand(stored.seq, d))
 
 

@@ -49,10 +49,9 @@ def configs(o: Options, names: Names) -> dict[str, dict[str, Any]]:
         "max_msgs_per_subject": 1,
         "discard": "new",
         "deny_delete": True,
-        "allow_rollup_hdrs": True,
         "allow_msg_ttl": True,
     }
-    keys |= {"subject_delete_marker_ttl": layout.MARKER_NS, "max_bytes": max(room // 8, 1 << 24)}
+    keys |= {"max_bytes": max(room // 8, 1 << 24)}
     lease: dict[str, Any] = {"subjects": [f"$KV.{names.lease_bucket}.>"], "allow_atomic": True, **keys}
     node: dict[str, Any] = {"subjects": [f"$KV.{names.node_bucket}.>"], **keys, "max_bytes": 1 << 24}
     task: dict[str, Any] = {
@@ -61,6 +60,7 @@ def configs(o: Options, names: Names) -> dict[str, dict[str, Any]]:
         "discard": "old",
         "max_msgs_per_subject": 1,
         "allow_msg_schedules": True,
+        "allow_rollup_hdrs": True,  # comes with schedules; nowhere else, since one message could wipe a stream by it
         "allow_msg_ttl": True,
         "republish": {"src": f"{root}.task.>", "dest": f"{root}.bell.>", "headers_only": True},
         "max_bytes": max(room // 8, 1 << 24),
@@ -131,7 +131,7 @@ async def _stream(wire: Wire, o: Options, config: dict[str, Any]) -> dict[str, A
                 raise _cannot_make(name, str(refusal)) from None
             says = str(refusal)
         except Silence as silence:
-            if wire.denies("STREAM.CREATE"):
+            if wire.denies("STREAM.CREATE") or "permissions" in silence.says:
                 raise _cannot_make(name, wire.denied) from None
             says = silence.says
         await asyncio.sleep(0.2)  # just after its start a cluster may not know its peers yet
@@ -170,8 +170,19 @@ def _held_against(o: Options, name: str, wanted: dict[str, Any], found: dict[str
             continue
         if found.get(key, _ABSENT.get(key)) != value and not (key == "subjects" and sorted(found.get(key, [])) == sorted(value)):
             raise _differs(name, key, str(value), str(found.get(key)))
+    for key in _PLAIN:
+        if key not in wanted and found.get(key) not in (None, False, 0, -1, []):
+            raise _differs(name, key, "none", str(found[key]))
+    if found.get("persist_mode", "default") not in ("", "default"):
+        raise _differs(name, "persist_mode", "default", str(found["persist_mode"]))
 
 
+# What changes, bounds or brings in messages unseen. A stream that says nothing of it has it not.
+_PLAIN: tuple[str, ...] = (
+    *("allow_rollup_hdrs", "allow_msg_ttl", "allow_msg_schedules", "allow_msg_counter", "allow_atomic", "allow_batched", "mirror_direct"),
+    *("max_msgs_per_subject", "max_msg_size", "max_consumers", "first_seq", "discard_new_per_subject", "subject_delete_marker_ttl"),
+    *("mirror", "sources", "subject_transform", "republish", "no_ack", "sealed"),
+)
 _ABSENT: dict[str, Any] = {"allow_direct": False, "max_age": 0, "retention": "limits", "discard": "old", "storage": "file"}
 
 

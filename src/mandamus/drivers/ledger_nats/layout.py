@@ -24,9 +24,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from mandamus.core.admit import Admitted
 from mandamus.core.payload import Payload
@@ -36,7 +37,11 @@ BACK = 16  # predecessors a message names
 INLINE = 16 * 1024  # a larger payload has a message of its own
 FRAME = 256 * 1024  # records and small payloads of one message, about
 DUPLICATES_NS = 120 * 10**9
-MARKER_NS = 60 * 10**9
+
+# What anybody wrote is read back only within these: a place that no stream has makes requests that a server refuses.
+Natural = Annotated[int, Meta(ge=0, le=2**62)]
+Nth = Annotated[int, Meta(ge=0, le=1000)]
+Back = Annotated[tuple[Annotated[int, Meta(ge=1, le=2**62)], ...], Meta(max_length=BACK)]
 
 _plain = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 
@@ -59,16 +64,16 @@ class Row(Struct, frozen=True, array_like=True):
     A message's cursor is its stream sequence + `shift`, which a run brings that was copied from a ledger with greater cursors.
     """
 
-    seq: int
-    hash: bytes
-    epoch: int
+    seq: Natural
+    hash: Annotated[bytes, Meta(max_length=32)]
+    epoch: Natural
     at: int | None = None
-    cursor: int = 0
+    cursor: Natural = 0
     state: str = "open"
     pool: str = "default"
     prio: int = 0
     progress: int = -1
-    shift: int = 0
+    shift: Natural = 0
 
 
 class Part(Struct, frozen=True, array_like=True):
@@ -78,15 +83,15 @@ class Part(Struct, frozen=True, array_like=True):
     part: str
     form: str
     value: bytes
-    ahead: int = 0
+    ahead: Nth = 0
 
 
 class Frame(Struct, frozen=True, array_like=True):
     """One message of a run. `back`: where its predecessors stand, newest first; `nth`: which of its append's it is."""
 
     row: Row
-    back: tuple[int, ...]
-    nth: int
+    back: Back
+    nth: Nth
     records: tuple[bytes, ...]
     parts: tuple[Part, ...] = ()
 
@@ -94,15 +99,15 @@ class Frame(Struct, frozen=True, array_like=True):
 class Delta(Struct, frozen=True, array_like=True):
     """One message of an account. `back` and `nth` as a frame's."""
 
-    version: int
+    version: Natural
     hash: str
     reserved: int
     spent: int
     run: str
     seq: int
     delta: bytes
-    back: tuple[int, ...]
-    nth: int
+    back: Back
+    nth: Nth
 
 
 class Lease(Struct, frozen=True):

@@ -2,8 +2,9 @@
 
     held = await leases.take("lease", run, old, count, ttl_ms); await leases.renew(held, ttl_ms); await leases.drop(held)
 
-A key is free when there is no message, when the last one is a marker that it ran out, or that it was given back. It is taken by the place
-of that very message: creating a key afresh fails while such a marker stands. Key and count are one atomic batch.
+A key is free when there is no message, since it ran out, or when the last one says that it was given back. It is taken by the place of that
+very message: creating a key afresh fails while it stands. The server leaves no markers of its own: a stream that has them must take
+roll-ups, and one message could wipe it. Key and count are one atomic batch.
 
 The rule a newcomer would break: only the server says that a lease ran out. `until` in its value is what the holder hoped, for people to
 read.
@@ -21,13 +22,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 from msgspec import Struct
 
-from mandamus.drivers.ledger_nats import layout
+from mandamus.drivers.ledger_nats import layout, strand
 from mandamus.drivers.ledger_nats.append import refused
 from mandamus.drivers.ledger_nats.layout import Count, Lease, Message, Names
 from mandamus.drivers.ledger_nats.wire import AGAIN, BUSY, FULL, STALE, Ack, Refusal, Silence, Stored, Wire, answered, silent
+from mandamus.errors import ProofError
 from mandamus.ports import Node
 
 _DROPPED = (("KV-Operation", "DEL"), ("Nats-TTL", "60s"))
+_as_node = msgspec.json.Decoder(Node).decode
 _handles = 0
 
 
@@ -77,7 +80,14 @@ class Leases:
 
     async def count(self, kind: str, name: str) -> Count:
         stored = await self._wire.get(self._names.lease, last_by_subj=self._names.key(kind, name))
-        return layout.count_of(stored.data) if stored else Count(0)
+        if stored is None:
+            return Count(0)
+        try:
+            return strand.read(stored.subject, stored, layout.count_of)
+        except ProofError:
+            if kind != "tries":
+                raise  # an epoch that began again would let two owners hold the same one
+            return Count(0)
 
     async def take(self, kinds: tuple[str, str], name: str, free: Free, count: Count, ttl_ms: int) -> Held:
         """`kinds`: of the key and of its count. Raises Lost when another was faster."""
@@ -145,15 +155,22 @@ class Leases:
             subjects = await self._wire.subjects(self._names.node, self._names.worker())
             found = await asyncio.gather(*(self._wire.get(self._names.node, last_by_subj=subject) for subject in subjects))
         living = [_node(stored) for stored in found if stored is not None and not stored.gone]
-        for node in sorted(living, key=lambda node: node.id):
+        for node in sorted((node for node in living if node is not None), key=lambda node: node.id):
             yield node
 
 
 def _state(stored: Stored | None) -> Free | Taken:
     if stored is None:
         return Free(0)
-    return Free(stored.seq) if stored.gone else Taken(stored.seq, layout.lease_of(stored.data))
+    try:
+        return Free(stored.seq) if stored.gone else Taken(stored.seq, strand.read(stored.subject, stored, layout.lease_of))
+    except ProofError:
+        return Free(stored.seq)  # nobody wrote it who could renew it: like one that ran out, it is taken over by its place
 
 
-def _node(stored: Stored) -> Node:
-    return msgspec.structs.replace(msgspec.json.decode(stored.data, type=Node), seen=stored.time)
+def _node(stored: Stored) -> Node | None:
+    """None: no worker wrote this."""
+    try:
+        return msgspec.structs.replace(strand.read(stored.subject, stored, _as_node), seen=stored.time)
+    except ProofError:
+        return None

@@ -14,7 +14,6 @@ every write carries its expectation; nothing is decided by a cache, a consumer o
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
@@ -22,7 +21,7 @@ from typing import Any, TypeVar
 from mandamus.core.admit import admit, refuse_name, refuse_plain
 from mandamus.core.payload import INLINE_MAX, Payload
 from mandamus.core.seal import Sealed
-from mandamus.drivers.ledger_nats import check, layout, rows, strand
+from mandamus.drivers.ledger_nats import check, layout, mail, rows, strand
 from mandamus.drivers.ledger_nats.append import Appends, Known, Moved, kept_of, refused
 from mandamus.drivers.ledger_nats.layout import Count, Frame, Message, Names, Row
 from mandamus.drivers.ledger_nats.lease import Leases
@@ -32,7 +31,7 @@ from mandamus.drivers.ledger_nats.rows import Look, Rows, head_of, tries_of
 from mandamus.drivers.ledger_nats.uri import Options, options
 from mandamus.drivers.ledger_nats.wire import FULL, STALE, Refusal, Silence, Stored, Wire, answered, silent
 from mandamus.drivers.ledger_nats.work import Work
-from mandamus.errors import Misuse
+from mandamus.errors import Misuse, ProofError
 from mandamus.ports import AT_REST, Account, AccountCheck, AccountWrite, Head, Node, Wake
 
 T = TypeVar("T")
@@ -183,12 +182,17 @@ class NatsLedger:
         async with answered("the list of runs"):
             subjects = await self._wire.subjects(self._names.log, self._names.events)
         runs = sorted(name for name in (subject.rpartition(".")[2] for subject in subjects) if name > (after or ""))
+        broken: ProofError | None = None
         for i in range(0, len(runs), 64):
             async with answered("the list of runs"):
-                heads = await asyncio.gather(*(self._head(run) for run in runs[i : i + 64]))
+                heads = await asyncio.gather(*(self._head_or_why(run) for run in runs[i : i + 64]))
             for head in heads:
-                if head is not None and (state is None or head.state == state):
+                if isinstance(head, ProofError):
+                    broken = broken or head
+                elif head is not None and (state is None or head.state == state):
                     yield head
+        if broken is not None and state is None:  # after all others; in which state it is, nobody can say
+            raise broken
 
     # -- accounts ------------------------------------------------------------------------------------------------------------
     async def account(self, id: str) -> Account | None:
@@ -218,7 +222,7 @@ class NatsLedger:
         if len(message) > INLINE_MAX:
             raise Misuse(f"a message of {len(message)} bytes is too large", code="MDM-0134", expected=f"at most {INLINE_MAX}")
         await self._open()
-        key = hashlib.sha256(message).hexdigest()
+        key = mail.key(message)
         async with answered(f"run {run[:64]}"):
             known = await self._appends.at.run(run)
         if known is None:
@@ -236,6 +240,10 @@ class NatsLedger:
             except Refusal as refusal:
                 if refusal.code != STALE:
                     raise refused(refusal, f"run {run}") from None
+                async with answered(f"the mailbox of run {run[:64]}"):
+                    there = await self._wire.get(self._names.log, last_by_subj=sent.subject)
+                if there is not None:
+                    strand.read(sent.subject, there, lambda data: mail.same(data, message))
 
         await asyncio.gather(put(), self._work.ring(run, row.pool, row.prio, self._clock()))
 
@@ -253,7 +261,7 @@ class NatsLedger:
             seq = stored.seq
             read = self._appends.at.read
             read[run] = max(read.pop(run, 0), seq + shift)
-            yield seq + shift, stored.subject.rpartition(".")[2], stored.data
+            yield seq + shift, mail.key(stored.data), stored.data  # of what it says: its subject is what somebody called it
 
     # -- ownership -----------------------------------------------------------------------------------------------------------
     async def claim(self, pool: str, ttl_ms: int, *, run: str | None = None) -> Head | None:
@@ -366,6 +374,12 @@ class NatsLedger:
     async def _head(self, run: str) -> Head | None:
         look = await self._look(run)
         return look.head if look else None
+
+    async def _head_or_why(self, run: str) -> Head | ProofError | None:
+        try:
+            return await self._head(run)
+        except ProofError as error:
+            return error
 
     async def _patiently(self, send: Callable[[], Coroutine[Any, Any, Any]], what: str) -> None:
         """Again and again, for a write that may be repeated."""

@@ -10,7 +10,9 @@ row from the leader first (`renew` to 0), and a reconnection forgets everything 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 
+import msgspec
 from msgspec import Struct
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -19,6 +21,16 @@ from mandamus.drivers.ledger_nats.layout import Names
 from mandamus.drivers.ledger_nats.wire import Stored, Wire, micros
 
 KEPT = 20_000
+
+
+def key(message: bytes) -> str:
+    return hashlib.sha256(message).hexdigest()
+
+
+def same(found: bytes, message: bytes) -> None:
+    """Raises ValidationError: another message was put where this one belongs, so that it would be taken for sent."""
+    if found != message:
+        raise msgspec.ValidationError(f"another message, of {len(found)} bytes")
 
 
 class Mail(Struct, frozen=True):

@@ -24,17 +24,20 @@ from mandamus.errors import ProofError
 
 AT_ONCE = 64
 M = TypeVar("M", Frame, Delta)
+R = TypeVar("R")
 
 
 async def forward(
     wire: Wire, stream: str, subject: str, last: Stored, decode: Callable[[bytes], M], reached: Callable[[M], bool]
 ) -> AsyncIterator[tuple[int, M]]:
     """`reached(message)`: nothing older is wanted."""
-    message = decode(last.data)
+    message = read(subject, last, decode)
     pages: list[tuple[int, ...]] = [(last.seq,)]
+    page: tuple[int, ...]
     while not reached(message) and (page := layout.strand(pages[-1][-1], message)):
-        if page[0] >= pages[-1][-1]:
-            raise missing(subject, pages[-1][-1], page[0])
+        for newer, older in zip((pages[-1][-1], *page), page):
+            if not 0 < older < newer:  # or the way back would have no end
+                raise missing(subject, newer, older)
         pages.append(page)
         (message,) = await _fetched(wire, stream, subject, [page[-1]], decode)
     places = [at for page in reversed(pages) for at in reversed(page)]
@@ -53,11 +56,22 @@ async def _fetched(wire: Wire, stream: str, subject: str, places: list[int], dec
 def _decoded(subject: str, at: int, stored: Stored | None, decode: Callable[[bytes], M]) -> M:
     if stored is None or stored.subject != subject:
         raise missing(subject, at, -1)
+    return read(subject, stored, decode)
+
+
+def read(where: str, stored: Stored, decode: Callable[[bytes], R]) -> R:
+    """Whoever may write to a subject may write anything there: what is no message of ours ends one run, not its reader."""
     try:
         return decode(stored.data)
-    except msgspec.DecodeError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ProofError(
-            "a message of the log cannot be read", code="MDM-0601", where=f"{subject} ({at})", found=str(error)[:100]
+            "a message of the ledger cannot be read",
+            code="MDM-0632",
+            where=f"{where} ({stored.seq})"[:200],
+            expected="what the ledger writes there",
+            found=str(error)[:100],
+            why="somebody who may write to this subject wrote something else",
+            fix="keep the stream as evidence, look who may write there; the other runs go on",
         ) from None
 
 

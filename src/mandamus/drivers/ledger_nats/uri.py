@@ -3,6 +3,7 @@
     nats:// or tls+nats://  [USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…][/NAME]  ?tenant= ?replicas= ?shards= ?max_bytes=
     ?monitor=URL[,URL…]  ?assume_sync_always=1  ?creds=FILE  ?nkey=FILE  ?tls_ca=FILE  ?tls_cert=FILE  ?tls_key=FILE
     ?timeout_ms=  ?patience_ms=  ?sweep_ms=  ?shard=K
+    ?api=PREFIX, where an account of workers imports the requests of the account that holds the streams (deploy/nats/accounts.conf)
 
 The rule a newcomer would break: a parameter that is not known is refused. A misspelt `replicas` must not become the default.
 """
@@ -21,8 +22,10 @@ PORT = 4222
 MAX_BYTES_DEV = 1 << 30
 _name = re.compile(r"[a-z][a-z0-9_-]{0,31}").fullmatch
 _token = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
+_prefix = re.compile(r"[A-Za-z0-9_$-]{1,32}(\.[A-Za-z0-9_$-]{1,32}){0,7}").fullmatch
+API = "$JS.API"
 _NUMBERS = ("replicas", "shards", "shard", "max_bytes", "timeout_ms", "patience_ms", "sweep_ms")
-_WORDS = ("tenant", "monitor", "assume_sync_always", "creds", "nkey", "tls_ca", "tls_cert", "tls_key")
+_WORDS = ("tenant", "api", "monitor", "assume_sync_always", "creds", "nkey", "tls_ca", "tls_cert", "tls_key")
 _KNOWN = frozenset(_NUMBERS + _WORDS)
 
 
@@ -34,6 +37,7 @@ class Options(Struct, frozen=True):
     name: str = "mdm"
     tenant: str = "default"
     tier: str = "dev"
+    api: str = API
     replicas: int = 3
     shards: int = 1
     shard: int = -1
@@ -72,6 +76,7 @@ def options(uri: str, tier: str = "dev") -> Options:
         name=name,
         tenant=asked.get("tenant", "default"),
         tier=tier,
+        api=asked.get("api", API),
         monitor=tuple(url for url in asked.get("monitor", "").split(",") if url),
         assume_sync_always=asked.get("assume_sync_always", "") == "1",
         user=unquote(user),
@@ -86,6 +91,8 @@ def options(uri: str, tier: str = "dev") -> Options:
     )
     if not _token(made.tenant):
         raise _wrong(uri, "tenant of 1 to 64 of A-Z a-z 0-9 _ -", "it is a token of every subject")
+    if not _prefix(made.api):
+        raise _wrong(uri, "api=PREFIX, tokens with dots between them", "requests go to PREFIX.STREAM.INFO.…")
     if made.replicas not in (1, 3, 5):
         raise _wrong(uri, "replicas 3 or 5 (1 in tier dev)", "an even number of replicas adds no safety")
     return made
@@ -94,7 +101,7 @@ def options(uri: str, tier: str = "dev") -> Options:
 def _asked(uri: str, query: str) -> dict[str, str]:
     asked = dict(parse_qsl(query, keep_blank_values=True))
     for name in asked.keys() - _KNOWN:
-        raise _wrong(uri, " ".join(sorted(_KNOWN)), f"the parameter {name[:40]!a} is not known")
+        raise _wrong(uri, " ".join(sorted(_KNOWN)), "a parameter is not known", name)
     return asked
 
 
@@ -103,7 +110,7 @@ def _numbers(uri: str, asked: dict[str, str]) -> dict[str, int]:
     for name in _NUMBERS:
         if name in asked:
             if not re.fullmatch(r"[0-9]{1,15}", asked[name]):
-                raise _wrong(uri, f"{name}=NUMBER", f"found {asked[name][:40]!a}")
+                raise _wrong(uri, f"{name}=NUMBER", "it is a number", asked[name])
             found[name] = int(asked[name])
     return found
 
@@ -115,11 +122,13 @@ def _server(uri: str, host: str, tls: bool) -> str:
     except ValueError:
         port = 0
     if not split.hostname or not port or split.path:
-        raise _wrong(uri, "HOST or HOST:PORT", f"found {host[:60]!a}")
+        raise _wrong(uri, "HOST or HOST:PORT", "a / ? # or @ in a password is written %2F %3F %23 %40", host)
     shown = f"[{split.hostname}]" if ":" in split.hostname else split.hostname
     return f"{'tls' if tls else 'nats'}://{shown}:{port}"
 
 
-def _wrong(uri: str, expected: str, why: str) -> Misuse:
-    shown = re.sub(r"//[^@/]*@", "//…@", uri)
-    return Misuse("the NATS ledger's URI cannot be used", code="MDM-0563", where=shown[:200], expected=expected, why=why)
+def _wrong(uri: str, expected: str, why: str, found: str = "") -> Misuse:
+    """`found` may be a piece of a password, when a sign in it ended it too early: it is shown of an address without any."""
+    shown = re.sub(r"//.*@", "//…@", uri, flags=re.DOTALL)
+    told = f"{why}: {found[:60]!a}" if found and "@" not in uri else why
+    return Misuse("the NATS ledger's URI cannot be used", code="MDM-0563", where=shown[:200], expected=expected, why=told)

@@ -244,7 +244,7 @@ class Wire:
         return Stored(raw.subject, raw.seq, base64.b64decode(raw.data) if raw.data else b"", micros(raw.time), head)
 
     async def api(self, verb: str, body: Any = None) -> dict[str, Any]:
-        """An answer of $JS.API.<verb>. Raises Refusal, Silence."""
+        """An answer of <api>.<verb>. Raises Refusal, Silence."""
         said = await self._asked(verb, b"" if body is None else msgspec.json.encode(body), _said, lambda said: said.error)
         if said.error is not None:
             raise Refusal(said.error.err_code, said.error.description, said.error.code)
@@ -253,7 +253,7 @@ class Wire:
 
     async def _asked(self, verb: str, body: bytes, decode: Callable[[bytes], A], error: Callable[[A], _Error | None]) -> A:
         """What may be asked twice is asked again while there is no leader to answer, until patience ends."""
-        subject, end = f"$JS.API.{verb}", time.monotonic() + self.options.patience_ms / 1000
+        subject, end = f"{self.options.api}.{verb}", time.monotonic() + self.options.patience_ms / 1000
         while True:
             try:
                 answer = decode(await self.ask(subject, body))
@@ -288,7 +288,7 @@ class Wire:
         unled, mute, inbox = False, False, nc.new_inbox()
         waiting = await nc.subscribe(inbox)  # what is delivered bears the task's subject, so the subscription tells the fetches apart
         try:
-            await nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", msgspec.json.encode(ask), reply=inbox)
+            await nc.publish(f"{self.options.api}.CONSUMER.MSG.NEXT.{stream}.{consumer}", msgspec.json.encode(ask), reply=inbox)
             while len(found) < batch:
                 message = await waiting.next_msg(timeout=wait_ms / 1000 + self.timeout)
                 if message.headers and "Status" in message.headers:
@@ -375,4 +375,4 @@ def _task(message: Msg) -> Task:
     # The reply ends in …<delivered>.<stream seq>.<consumer seq>.<time>.<pending>, or with one token more in later servers.
     told = message.reply.split(".")
     delivered = int(told[4] if len(told) < 11 else told[6])
-    return Task(run, int(prio), message.reply, int(body) if body.isdigit() else 0, delivered)
+    return Task(run, int(prio), message.reply, int(body) if body.isdigit() and len(body) < 20 else 0, delivered)

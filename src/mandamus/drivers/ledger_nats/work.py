@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -22,6 +23,7 @@ from nats.aio.msg import Msg
 from mandamus.drivers.ledger_nats.layout import Message, Names
 from mandamus.drivers.ledger_nats.rows import Look
 from mandamus.drivers.ledger_nats.wire import Refusal, Silence, Task, Wire
+from mandamus.errors import ProofError
 from mandamus.ports import AT_REST, Head
 
 LOOK_AHEAD = 4  # tasks taken together, to find the one that waits longest
@@ -99,7 +101,7 @@ class Work:
 
     async def _consider(self, task: Task, pool: str, lease: Callable[[Look], Awaitable[Head | None]]) -> Head | None:
         """A task may be here before what it is about: then it comes again, twice."""
-        look, early = await self._look(task.run), b'-NAK {"delay": %d}' % EARLY_NS.get(task.delivered, 0)
+        look, early = await self._seen(task.run), b'-NAK {"delay": %d}' % EARLY_NS.get(task.delivered, 0)
         done = early if task.delivered in EARLY_NS else b"+ACK"
         if look is not None and look.head.state not in AT_REST:
             head = look.head
@@ -114,6 +116,13 @@ class Work:
                 done = b"+ACK"
         await self._wire.tell(task.reply, done)
         return None
+
+    async def _seen(self, run: str) -> Look | None:
+        """None also for a run that cannot be read: no reason to leave the others lying. Whoever names it is told."""
+        try:
+            return await self._look(run)
+        except ProofError:
+            return None
 
     async def _taken(self, task: Task, head: Head) -> None:
         await self.owned(head, head.lease_until)
@@ -181,7 +190,7 @@ class Work:
         subject = self._names.tasks(pool).replace(".task.", ".bell.", 1)
 
         def heard(message: Msg) -> None:
-            self._levels.setdefault(pool, set()).add(int(message.subject.split(".")[-2]))
+            self._levels.setdefault(pool, set()).update(_level(message.subject))
             bell.set()
 
         await self._wire.listen(subject, heard)
@@ -190,7 +199,7 @@ class Work:
     async def _count(self, pool: str) -> None:
         levels = self._levels.setdefault(pool, set())
         for subject in await self._wire.subjects(self._names.task, self._names.tasks(pool)):
-            levels.add(int(subject.split(".")[-2]))
+            levels.update(_level(subject))
 
     async def _recount(self) -> None:
         """After a reconnection: nobody told us what came meanwhile."""
@@ -209,12 +218,18 @@ class Work:
             self._swept = time.monotonic()
         found = 0
         for i in range(0, len(page), 32):
-            looks = await asyncio.gather(*(self._look(subject.rpartition(".")[2]) for subject in page[i : i + 32]))
+            looks = await asyncio.gather(*(self._seen(subject.rpartition(".")[2]) for subject in page[i : i + 32]))
             for head in (look.head for look in looks if look is not None):
                 if not head.owner and head.wake_at is not None and head.state not in AT_REST:
                     await self.at(head, head.wake_at)
                     found += 1
         return found
+
+
+def _level(subject: str) -> tuple[int, ...]:
+    """The priority that a task's subject names; none, when it is no number."""
+    word = subject.split(".")[-2]
+    return (int(word),) if re.fullmatch(r"-?[0-9]{1,9}", word) else ()
 
 
 def _stamp(instant: int) -> str:

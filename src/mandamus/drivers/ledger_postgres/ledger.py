@@ -26,10 +26,11 @@ import msgspec
 from mandamus.core.admit import admit, refuse_name, refuse_plain
 from mandamus.core.payload import INLINE_MAX, Payload
 from mandamus.core.seal import Sealed
+from mandamus.drivers.ledger_postgres.address import Address
 from mandamus.drivers.ledger_postgres.bell import Bell
 from mandamus.drivers.ledger_postgres.binary import Rows, Statement
 from mandamus.drivers.ledger_postgres.group import Group, Job, Locks
-from mandamus.drivers.ledger_postgres.link import Address, Connection, Fault, Link, UniqueViolation, translate
+from mandamus.drivers.ledger_postgres.link import Connection, Fault, Link, UniqueViolation, translate
 from mandamus.drivers.ledger_postgres.rows import (
     ENDED,
     Also,

@@ -17,24 +17,15 @@ import select
 import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
-from msgspec import Struct
+import psycopg
+from psycopg import AsyncConnection, errors, pq
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from mandamus.drivers.ledger_postgres.address import Address
 from mandamus.drivers.ledger_postgres.binary import Rows, Statement
+from mandamus.drivers.ledger_postgres.wire import Question, Wire
 from mandamus.errors import EngineFault, MandamusError, Misuse, ProofError, Unavailable
-
-try:
-    import psycopg
-    from psycopg import AsyncConnection, errors, pq
-    from psycopg.conninfo import conninfo_to_dict
-    from psycopg_pool import AsyncConnectionPool, PoolTimeout
-
-    from mandamus.drivers.ledger_postgres.wire import Question, Wire
-except ImportError as error:  # an extra: most ledgers are files
-    raise Misuse(
-        "the Postgres driver is not installed", code="MDM-0112", found=str(error), fix="pip install 'mandamus[postgres]'"
-    ) from None
 
 Fault = psycopg.Error  # what its statements raise, for our files beside this one: they import psycopg only through here
 UniqueViolation = errors.UniqueViolation
@@ -42,53 +33,10 @@ InsufficientPrivilege = errors.InsufficientPrivilege
 
 logging.getLogger("psycopg").addHandler(logging.NullHandler())  # its pool tells failed attempts to the log; ours become errors
 
-CONNECT_S = 10  # for a connection, a restart or a failover included; `connect_timeout=` of the URI is another number
 CANCEL_S = 5
 ANSWER_S = 30  # for a statement; a commit that waits for its standby longer has an unknown outcome
 TRIES = 5
-_OURS = {"schema": "mandamus", "sync": "", "pooler": "", "listen": "", "connections": "16"}
-_FORM = "postgres://USER@HOST:PORT/DATABASE?schema=mandamus"
-_CHOICES = {"sync": ("", "required"), "pooler": ("", "transaction")}
 _LEAVING = ("08", "57P")  # classes of errors that end the connection, whatever became of the statement
-
-
-class Address(Struct, frozen=True):
-    """A ledger's URI, taken apart. `conninfo` is libpq's part of it."""
-
-    conninfo: str
-    where: str  # without the password
-    schema: str
-    standby: bool  # a synchronous standby must be configured
-    pooled: bool  # behind a pooler of transactions: no session keeps anything
-    listen: str  # conninfo of the connection that hears notifications, "" = none
-    connections: int
-    patience: int  # seconds
-
-    @classmethod
-    def of(cls, uri: str) -> Address:
-        """Raises Misuse."""
-        parts = _split(uri)
-        asked = parse_qsl(parts.query, keep_blank_values=True)
-        ours = _OURS | {name: value for name, value in asked if name in _OURS}
-        for name, choices in _CHOICES.items():
-            if ours[name] not in choices:
-                raise _bad(f"{name}={ours[name]}", f"{name}={choices[1]}")
-        if not (ours["connections"].isascii() and ours["connections"].isdecimal() and 1 <= int(ours["connections"]) <= 1000):
-            raise _bad(f"connections={ours['connections']}", "connections=1 to 1000")
-        rest = urlencode([(name, value) for name, value in asked if name not in _OURS])
-        conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
-        try:
-            known = conninfo_to_dict(conninfo)
-            conninfo_to_dict(ours["listen"])
-            patience = int(known.get("connect_timeout") or CONNECT_S)
-        except (psycopg.Error, ValueError):  # its text may quote the password
-            raise _bad("what libpq cannot read", _FORM) from None
-        if "://" in ours["listen"]:
-            _split(ours["listen"])
-        pooled = ours["pooler"] == "transaction"
-        where = f"{known.get('host', 'localhost')}:{known.get('port', '5432')}/{known.get('dbname', '')}"
-        listen = ours["listen"] or ("" if pooled else conninfo)
-        return cls(conninfo, where, ours["schema"], ours["sync"] == "required", pooled, listen, int(ours["connections"]), patience)
 
 
 class Connection(AsyncConnection[tuple[Any, ...]]):
@@ -269,6 +217,7 @@ class Link:
             for stale in self._free:  # of another event loop, which has ended
                 stale.pgconn.finish()
             self._free.clear()
+            self._leaving.clear()
             pool = AsyncConnectionPool(
                 self.address.conninfo,
                 connection_class=Connection,
@@ -415,21 +364,6 @@ async def _called_off(connection: Connection, wire: Wire, pool: AsyncConnectionP
 def _rest(fault: Unavailable) -> dict[str, str]:
     d = fault.diagnosis
     return {"code": d.code, "where": d.where, "expected": d.expected, "found": d.found, "why": d.why, "fix": d.fix}
-
-
-def _split(uri: str) -> SplitResult:
-    """Raises Misuse also where a sign of the password ends it too early: the rest of it would be taken for a host, and shown as one."""
-    try:
-        parts = urlsplit(uri)
-    except ValueError:
-        raise _bad("what cannot be read", _FORM) from None
-    if parts.netloc.count("@") > 1 or "@" in parts.path or parts.fragment:
-        raise _bad("a sign that must be written otherwise in a password or a name", "%40 for @, %2F for /, %23 for #, %3F for ?")
-    return parts
-
-
-def _bad(found: str, expected: str) -> Misuse:
-    return Misuse("the ledger's URI cannot be used", code="MDM-0111", expected=expected, found=found[:200])
 
 
 async def _no_question(connection: Connection) -> None:

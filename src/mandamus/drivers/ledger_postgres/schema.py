@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from mandamus.drivers.ledger_postgres.link import Address, Connection, InsufficientPrivilege
+from mandamus.drivers.ledger_postgres.address import Address
+from mandamus.drivers.ledger_postgres.link import Connection, InsufficientPrivilege
 from mandamus.drivers.ledger_postgres.statements import Statements
 from mandamus.errors import EngineFault, Misuse, ProofError, Unavailable
 
