@@ -165,6 +165,14 @@ class Desk:
         while (found := self("show", "last")[0]["state"]) != state:
             assert time.monotonic() < deadline, f"still {found}"
 
+    def asked(self) -> Any:
+        """Looks until somebody is asked: a run that waits for a worker is suspended too."""
+        deadline = time.monotonic() + 120
+        while not (found := self("inbox")):
+            assert time.monotonic() < deadline, "nobody is asked"
+        (one,) = found
+        return one
+
     @contextmanager
     def at_work(self, *args: str) -> Iterator[None]:
         """A process that stands while the block lasts; asked to go, it goes in peace."""
@@ -194,8 +202,7 @@ def played(place: Place, folder: Path) -> Told:
     agent = f"{project / 'agent.py'}:agent"
     desk("run", agent, PROMPT, "--detach")
     with worker.at_work("worker", agent):
-        desk.until("suspended")
-        (asking,) = desk("inbox")
+        asking = desk.asked()
         for name in ("alice", "bob"):
             desk("approve", asking["id"], "--key", f"{name}.pem", "--digest", asking["digest"])
         desk.until("completed")
