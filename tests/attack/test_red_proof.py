@@ -348,7 +348,7 @@ def test_a_message_and_a_stop_keep_the_signature_of_who_sent_them() -> None:
     assert kept == {"MessageReceived": ["text", "statement"], "StopRequested": ["statement"]}
     assert report.broken is None
     assert [(c.outcome, c.says) for c in report.claims if c.name == "mail"] == [
-        ("proven", "1 stops and 1 messages, each signed by who is named")
+        ("proven", "1 stop and 1 message, each signed by who is named")
     ]
 
 

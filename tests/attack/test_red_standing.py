@@ -216,7 +216,7 @@ def test_a_signed_stop_of_an_agent_stops_it_and_nobody_passes_it_over(monkeypatc
         assert (result.state, paid) == ("halted", [])
         honest = verify(await evidence.build(env, result.run_id, {}, ""), env.trust())
         assert honest.broken is None
-        assert any("1 signed stops, none passed over" in claim.says for claim in honest.claims)
+        assert any("1 signed stop, none passed over" in claim.says for claim in honest.claims)
         monkeypatch.setattr(type(env.log), "stopped", lambda *_: False)
         result = await bot.run("x", ledger=env)  # a worker that does not care
         report = verify(await evidence.build(env, result.run_id, {}, ""), env.trust())

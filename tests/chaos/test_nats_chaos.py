@@ -79,6 +79,15 @@ class Faults:
         await self.crew.more(AFTER, 60)
         await asyncio.to_thread(node.start)
 
+    async def follower_wiped(self) -> None:
+        """Its disk is lost: it comes back empty and is filled by the others while the writers go on."""
+        leader = await self._leader()
+        node = next(one for one in self.cluster.nodes.values() if one is not leader)
+        await asyncio.to_thread(node.kill9)
+        await asyncio.to_thread(node.wipe)
+        await asyncio.to_thread(node.start)
+        await self.crew.more(AFTER, 60)
+
     async def leader_paused(self) -> None:
         node = await self._leader()
         node.pause()
@@ -125,7 +134,7 @@ class Faults:
         self.cluster.heal(node.i, "c")
 
 
-ANYWHERE = ["leader_killed", "follower_killed", "leader_paused", "quorum_lost", "all_killed"]
+ANYWHERE = ["leader_killed", "follower_killed", "follower_wiped", "leader_paused", "quorum_lost", "all_killed"]
 OF_THE_NETWORK = ["leader_isolated", "leader_unreachable", "all_apart"]
 
 

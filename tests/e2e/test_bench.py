@@ -26,6 +26,9 @@ kills = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="lives are watc
 def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """`bench("goals")` is that module of the folder; scratch folders lie in this test's own."""
     monkeypatch.syspath_prepend(str(BENCH))
+    for name in {path.stem for path in BENCH.glob("*.py")} & sys.modules.keys():
+        if not str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCH)):
+            monkeypatch.delitem(sys.modules, name)  # an example's module may have the same name
     monkeypatch.setattr(importlib.import_module("common"), "DATA", tmp_path / "data")
     monkeypatch.setenv("BENCH_DATA", str(tmp_path / "data"))
     return importlib.import_module

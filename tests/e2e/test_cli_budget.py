@@ -52,5 +52,5 @@ def test_a_run_that_waits_for_a_child_says_so_and_for_whom(world: World) -> None
         assert world.approve(item, who).code == 0
     world.ok("resume", rows["boss"]["run"], "--agent", "payout.py:boss")
     shown = world.ok("show", rows["boss"]["run"]).out
-    assert " tokens, 1 calls, children 1 calls\n" in shown, "tokens of children are counted where the budget limits them, and nowhere else"
+    assert " tokens, 1 call, children 1 call\n" in shown, "tokens of children are counted where the budget limits them, and nowhere else"
     msgspec.convert(world.ok("show", rows["boss"]["run"], "--json").data, shapes.Shown, strict=True)

@@ -19,6 +19,7 @@ from mandamus.core.money import Money
 from mandamus.core.records import LOG, decode, event_hash
 from mandamus.core.run import Action, Run, decision_of
 from mandamus.ports import Head, Ledger
+from mandamus.proof.report import some
 
 # word: what the head rows of a ledger call it. One that no process drives, and nobody must answer, is suspended like one that waits.
 STATES = {
@@ -218,12 +219,13 @@ def unread(story: read.Story) -> bool:
 def used(run: Run) -> str:
     """What it has used of its budget, and what its children have."""
     s, g = run.spent, run.genesis
-    rows = [f"{run.turn} of {g.budget.turns} turns, {s.input + s.output} tokens, {s.calls} call{'' if s.calls == 1 else 's'}"]
+    rows = [f"{run.turn} of {g.budget.turns} turns, {s.input + s.output} tokens, {some(s.calls, 'call')}"]
     if run.price is not UNSET:
         limit = f" of {Money(str(g.budget.cost), run.price.currency, 6)}" if g.budget.cost is not UNSET else ""
         rows.append(f"{Money(str(s.cost or 0), run.price.currency, 6)}{limit}")
     if s.below is not UNSET:  # what no budget limits is not handed down, and nobody has counted it
-        counted = [f"{getattr(s.below, unit)} {unit}" for unit in ("tokens", "calls") if getattr(g.budget, unit) is not UNSET]
+        units = (("tokens", "token"), ("calls", "call"))
+        counted = [some(getattr(s.below, many), one) for many, one in units if getattr(g.budget, many) is not UNSET]
         if g.budget.cost is not UNSET and run.price is not UNSET:
             counted.append(str(Money(str(s.below.cost), run.price.currency, 6)))
         rows += [f"children {', '.join(counted)}"] if counted else []
