@@ -134,7 +134,7 @@ class Faults:
         self.cluster.heal(node.i, "c")
 
 
-ANYWHERE = ["leader_killed", "follower_killed", "follower_wiped", "leader_paused", "quorum_lost", "all_killed"]
+ANYWHERE = ["leader_killed", "follower_killed", "leader_paused", "quorum_lost", "all_killed"]
 OF_THE_NETWORK = ["leader_isolated", "leader_unreachable", "all_apart"]
 
 
@@ -142,13 +142,15 @@ def test_nothing_acknowledged_is_lost_whatever_happens_to_the_cluster(cluster: C
     names = ANYWHERE + (OF_THE_NETWORK if cluster.namespaces else [])
 
     async def story() -> tuple[Any, Faults]:
-        crew = Crew(lambda: from_uri(cluster.uri("chaos")), writers=WRITERS, handles=HANDLES)
+        # little patience in the driver: the writers themselves must meet unknown outcomes
+        crew = Crew(lambda: from_uri(cluster.uri("chaos", patience_ms=2_000)), writers=WRITERS, handles=HANDLES)
         async with crew:
             faults = Faults(cluster, crew)
             await crew.more(AFTER, 60)
             for name in names:
                 await faults.strike(name)
             await faults.strike("leader_killed")
+            await faults.strike("follower_wiped")  # the last: while a copy is being filled, another fault may leave no quorum
             await crew.at_least(WANTED, 600)
         reader = from_uri(cluster.uri("chaos"))
         try:
