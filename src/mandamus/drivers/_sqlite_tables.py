@@ -14,8 +14,9 @@ from msgspec import structs
 
 from mandamus.core.admit import Admitted, next_wake
 from mandamus.core.payload import Payload
+from mandamus.drivers._refusals import account_moved, moved, same
 from mandamus.drivers._sqlite_file import queries
-from mandamus.errors import Conflict, Misuse, ProofError
+from mandamus.errors import Misuse, ProofError
 from mandamus.ports import Account, AccountCheck, AccountWrite, Head, Wake
 
 SEQ_MAX = 2**28 - 1
@@ -54,7 +55,7 @@ def append(
 ) -> Head:
     found = find(cursor, run)
     stored = found[1] if found else None
-    if not _same(stored, after):
+    if not same(stored, after):
         raise moved(run, after, stored)
     if also:
         check_accounts(cursor, run, stored, also)
@@ -135,42 +136,7 @@ def check_accounts(cursor: apsw.Cursor, run: str, head: Head | None, also: Seque
             expected, prev = entry.version - 1, entry.prev
             written[entry.id] = entry.version, entry.hash
         if stored != expected or (prev and digest != prev):
-            raise Conflict(
-                f"account {entry.id!r} has moved",
-                on="account",
-                account=entry.id,
-                head=head,
-                code="MDM-0402",
-                where=f"run {run}",
-                expected=f"version {expected}",
-                found=f"version {stored}",
-                fix="read the account, judge again, append again",
-            )
-
-
-def moved(run: str, after: Head | None, stored: Head | None) -> Conflict:
-    fenced = stored is not None and after is not None and stored.epoch > after.epoch
-    return Conflict(
-        "another owner took the run over" if fenced else "the run is not where the append expected it",
-        on="run",
-        head=stored,
-        code="MDM-0401",
-        where=f"run {run}",
-        expected=_place(after),
-        found=_place(stored),
-        why="one chain has one writer; nothing was written",
-        fix="stop driving this run" if fenced else "read the head and fold what is new",
-    )
-
-
-def _place(head: Head | None) -> str:
-    return f"event {head.seq} ({head.hash[:12]}) of epoch {head.epoch}" if head else "no such run"
-
-
-def _same(stored: Head | None, after: Head | None) -> bool:
-    if stored is None or after is None:
-        return stored is after
-    return stored.seq == after.seq and stored.hash == after.hash and stored.epoch == after.epoch
+            raise account_moved(run, head, entry.id, expected, stored)
 
 
 def _open(cursor: apsw.Cursor, run: str, new: Admitted, wake: Wake | None) -> tuple[int, Head]:

@@ -20,6 +20,7 @@ from msgspec import structs
 from mandamus.core.admit import admit, next_wake, refuse_name
 from mandamus.core.payload import INLINE_MAX, Payload
 from mandamus.core.seal import Sealed
+from mandamus.drivers._refusals import account_moved, moved, same
 from mandamus.errors import Conflict, Misuse
 from mandamus.ports import AT_REST, Account, AccountCheck, AccountWrite, Head, Node, Wake
 
@@ -78,8 +79,8 @@ class MemoryLedger:
             raise Misuse("nothing to append", code="MDM-0123", where=f"run {run[:64]}")
         new = admit(run, (after.seq, after.hash, after.epoch) if after else None, records, payloads, seals)
         store, old = self._store, self._store.heads.get(run)
-        if not _same(old, after):
-            raise _moved(run, after, old)
+        if not same(old, after):
+            raise moved(run, after, old)
         self._check_accounts(run, old, also)
         head = old or Head(run, new.seq, new.hash, new.epoch)
         wake_at, state, tries = head.wake_at, head.state, 0 if new.progress else head.tries
@@ -144,17 +145,7 @@ class MemoryLedger:
                 stored, expected = versions.get(entry.id, stored), entry.version - 1
                 versions[entry.id] = entry.version
             if stored != expected:
-                raise Conflict(
-                    f"account {entry.id!r} has moved",
-                    on="account",
-                    account=entry.id,
-                    head=head,
-                    code="MDM-0402",
-                    where=f"run {run}",
-                    expected=f"version {expected}",
-                    found=f"version {stored}",
-                    fix="read the account, judge again, append again",
-                )
+                raise account_moved(run, head, entry.id, expected, stored)
 
     def _write_accounts(self, also: Sequence[AccountWrite | AccountCheck]) -> None:
         for entry in also:
@@ -290,27 +281,6 @@ class MemoryLedger:
     def _refuse_closed(self) -> None:
         if self._closed:
             raise Misuse("the ledger is closed", code="MDM-0135", fix="open it again")
-
-
-def _same(stored: Head | None, after: Head | None) -> bool:
-    if stored is None or after is None:
-        return stored is after
-    return stored.seq == after.seq and stored.hash == after.hash and stored.epoch == after.epoch
-
-
-def _moved(run: str, after: Head | None, stored: Head | None) -> Conflict:
-    fenced = stored is not None and after is not None and stored.epoch > after.epoch
-    return Conflict(
-        "another owner took the run over" if fenced else "the run is not where the append expected it",
-        on="run",
-        head=stored,
-        code="MDM-0401",
-        where=f"run {run}",
-        expected=f"event {after.seq}" if after else "no such run",
-        found=f"event {stored.seq}" if stored else "no such run",
-        why="one chain has one writer; nothing was written",
-        fix="stop driving this run" if fenced else "read the head and fold what is new",
-    )
 
 
 def _now() -> int:

@@ -107,7 +107,7 @@ class NatsLedger:
         try:
             known = await self._appends.append(run, after, new, records, payloads, also, wake)
         except Moved as moved:
-            raise rows.moved(run, after, await self._head(run), moved) from None
+            raise rows.refused(run, after, await self._head(run), moved) from None
         finally:
             announced = early is not None and await early
         if after is None:

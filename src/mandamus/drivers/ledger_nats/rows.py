@@ -10,6 +10,7 @@ import asyncio
 
 from msgspec import Struct
 
+from mandamus.drivers._refusals import account_moved, moved
 from mandamus.drivers.ledger_nats.append import Known, Moved, Positions, known_of
 from mandamus.drivers.ledger_nats.layout import Count, Names, Row
 from mandamus.drivers.ledger_nats.lease import Free, Leases, Taken
@@ -71,31 +72,10 @@ def tries_of(count: Count, row: Row) -> int:
     return count.n if count.mark == row.progress else 0
 
 
-def moved(run: str, after: Head | None, stored: Head | None, moved: Moved) -> Conflict:
-    if moved.account:
-        return Conflict(
-            f"account {moved.account!r} has moved",
-            on="account",
-            account=moved.account,
-            head=stored,
-            code="MDM-0402",
-            where=f"run {run}",
-            expected=f"version {moved.expected}",
-            found=f"version {moved.found}",
-            fix="read the account, judge again, append again",
-        )
-    fenced = stored is not None and after is not None and stored.epoch > after.epoch
-    return Conflict(
-        "another owner took the run over" if fenced else "the run is not where the append expected it",
-        on="run",
-        head=stored,
-        code="MDM-0401",
-        where=f"run {run}",
-        expected=_place(after),
-        found=_place(stored),
-        why="one chain has one writer; nothing was written",
-        fix="stop driving this run" if fenced else "read the head and fold what is new",
-    )
+def refused(run: str, after: Head | None, stored: Head | None, why: Moved) -> Conflict:
+    if why.account:
+        return account_moved(run, stored, why.account, why.expected, why.found)
+    return moved(run, after, stored)
 
 
 def driven(run: str, head: Head | None, me: str) -> Conflict:
@@ -114,7 +94,3 @@ def driven(run: str, head: Head | None, me: str) -> Conflict:
 
 def not_mine(run: str, head: Head | None) -> Conflict:
     return Conflict("the run is not claimed by this ledger", on="run", head=head, code="MDM-0403", where=f"run {run}", fix="claim it first")
-
-
-def _place(head: Head | None) -> str:
-    return f"event {head.seq} ({head.hash[:12]}) of epoch {head.epoch}" if head else "no such run"

@@ -26,6 +26,7 @@ import msgspec
 from mandamus.core.admit import admit, refuse_name, refuse_plain
 from mandamus.core.payload import INLINE_MAX, Payload
 from mandamus.core.seal import Sealed
+from mandamus.drivers._refusals import moved, same
 from mandamus.drivers.ledger_postgres.address import Address
 from mandamus.drivers.ledger_postgres.bell import Bell
 from mandamus.drivers.ledger_postgres.binary import Rows, Statement
@@ -38,9 +39,7 @@ from mandamus.drivers.ledger_postgres.rows import (
     append_values,
     check_accounts,
     head_of,
-    moved,
     owned,
-    same,
     torn,
 )
 from mandamus.drivers.ledger_postgres.schema import Facts, Schema

@@ -11,6 +11,7 @@ from typing import Any
 
 from mandamus.core.admit import Admitted
 from mandamus.core.payload import Payload
+from mandamus.drivers._refusals import account_moved
 from mandamus.drivers.ledger_postgres.schema import lock_of
 from mandamus.errors import Conflict, ProofError
 from mandamus.ports import AccountCheck, AccountWrite, Head, Wake
@@ -100,45 +101,10 @@ def check_accounts(run: str, head: Head | None, also: Also, stored: dict[str, tu
             (found, hash), expected, prev = written.get(entry.id, (found, hash)), entry.version - 1, entry.prev
             written[entry.id] = entry.version, entry.hash
         if found != expected or prev not in ("", hash):
-            raise Conflict(
-                f"account {entry.id!r} has moved",
-                on="account",
-                account=entry.id,
-                head=head,
-                code="MDM-0402",
-                where=f"run {run}",
-                expected=f"version {expected}",
-                found=f"version {found}",
-                fix="read the account, judge again, append again",
-            )
-
-
-def same(stored: Head | None, after: Head | None) -> bool:
-    if stored is None or after is None:
-        return stored is after
-    return (stored.seq, stored.hash, stored.epoch) == (after.seq, after.hash, after.epoch)
+            raise account_moved(run, head, entry.id, expected, found)
 
 
 # -- diagnoses ---------------------------------------------------------------------------------------------------------------
-def moved(run: str, after: Head | None, stored: Head | None) -> Conflict:
-    fenced = stored is not None and after is not None and stored.epoch > after.epoch
-    return Conflict(
-        "another owner took the run over" if fenced else "the run is not where the append expected it",
-        on="run",
-        head=stored,
-        code="MDM-0401",
-        where=f"run {run}",
-        expected=_stand(after),
-        found=_stand(stored),
-        why="one chain has one writer; nothing was written",
-        fix="stop driving this run" if fenced else "read the head and fold what is new",
-    )
-
-
-def _stand(head: Head | None) -> str:
-    return f"event {head.seq} ({head.hash[:12]}) of epoch {head.epoch}" if head else "no such run"
-
-
 def owned(head: Head) -> Conflict:
     return Conflict(
         f"the run is driven by {head.owner or 'another worker'}",
