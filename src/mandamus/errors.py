@@ -99,14 +99,15 @@ class Unavailable(EngineFault):
 
 
 class Conflict(MandamusError):
-    """Somebody else was first. `on` is "run" or "account"; `head` is the run's head as it stands; nothing of the write happened."""
+    """Somebody else was first. `on` is "run", "account" or "witness"; `head` is the run's head as it stands, `size` the log's size that the
+    witness knows; nothing of the write happened."""
 
     exit_code = 5
     default_code = "MDM-0400"
 
-    def __init__(self, what: str, *, on: str = "run", head: Any = None, account: str = "", **more: str) -> None:
+    def __init__(self, what: str, *, on: str = "run", head: Any = None, account: str = "", size: int = 0, **more: str) -> None:
         super().__init__(what, **more)
-        self.on, self.head, self.account = on, head, account
+        self.on, self.head, self.account, self.size = on, head, account, size
 
 
 class ProofError(MandamusError):

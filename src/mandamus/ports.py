@@ -99,6 +99,15 @@ class AccountWrite(Struct, frozen=True):
     prev: str = ""
 
 
+class Fed(Struct, frozen=True, gc=False):
+    """One record on its way into the log. `cursor` continues behind it; only the ledger that gave it can read it."""
+
+    cursor: str
+    run: str
+    seq: int
+    raw: bytes
+
+
 class AccountCheck(Struct, frozen=True):
     """Writes nothing; fails the whole append when the account's version is another. Version 0: it must not exist."""
 
@@ -170,6 +179,11 @@ class Ledger(Protocol):
 
     def deltas(self, id: str) -> AsyncIterator[bytes]:
         """The canonical bytes of each, from version 1 on."""
+        ...
+
+    def feed(self, after: str = "", limit: int | None = None) -> AsyncIterator[Fed]:
+        """Every durable record once, behind a cursor ("": from the first), those of a run in their order; what was given out in one order
+        is never given out in another, and nothing is put in between. Ends with what is there now. Raises Misuse for a foreign cursor."""
         ...
 
     def runs(self, after: str | None = None, state: str | None = None) -> AsyncIterator[Head]:
@@ -261,6 +275,50 @@ class Signer(Protocol):
         ...
 
     def sign(self, message: bytes) -> bytes: ...
+
+
+class Store(Protocol):
+    """Objects under paths (`a/b/c`: ASCII letters, digits and . _ - in each step, none beginning with a dot). No path is the folder
+    of another one. Returned means durable. Each raises Unavailable when the store does not answer, Misuse for a path that is none."""
+
+    async def get(self, path: str) -> bytes | None:
+        """The whole object. None: there is none."""
+        ...
+
+    async def put_new(self, path: str, data: bytes) -> bool:
+        """Put if absent, all of it or nothing, also between processes. False: there is one already, and it stays as it is."""
+        ...
+
+    async def put(self, path: str, data: bytes) -> None:
+        """Replace whatever is there; a reader finds the old one or the new one, whole."""
+        ...
+
+    async def delete(self, path: str) -> None:
+        """What is not there is deleted already."""
+        ...
+
+    def list(self, prefix: str = "") -> AsyncIterator[str]:
+        """The paths that begin with it, in their order."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Witness(Protocol):
+    """Somebody else who signs that a log has only ever grown. It sees roots and sizes, never a record."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def add(self, origin: str, old: int, proof: Sequence[bytes], note: bytes) -> bytes:
+        """Its signature lines under our checkpoint `note`; `proof`: that this tree begins with the one of `old` leaves, the size it knew.
+
+        Raises Conflict(on="witness", size=…) when it knows another size, Refused, ProofError for an answer that proves nothing,
+        Unavailable.
+        """
+        ...
+
+    async def close(self) -> None: ...
 
 
 class Time(Protocol):

@@ -160,6 +160,13 @@ SAMPLES: dict[str, r.Fact] = {
         ),
         r.PolicyChanged(agent="payout-bot", clock=CLOCK, new=HEX, old=HEX),
         r.KeyChanged(clock=CLOCK, new="approver+01234567+BASE64", old="approver+76543210+BASE64", principal="p-alice", role="approver"),
+        r.EvidenceReached(level="witnessed", root=HEX, seq=7, size=1_000),
+        r.HoldPlaced(clock=CLOCK, ground="legal_claims", hold="h-1", principal="p-counsel", run="01JD9Z6Q7M0T3K8W5R2N4X1YBC", subject=HEX),
+        r.HoldLifted(clock=CLOCK, hold="h-1", principal="p-counsel"),
+        r.ErasureRequested(after=CLOCK.now, clock=CLOCK, erasure="e-1", ground="request", principal="p-dpo", subject=HEX),
+        r.ErasureBlocked(clock=CLOCK, erasure="e-1", ground="hold", hold="h-1", run="01JD9Z6Q7M0T3K8W5R2N4X1YBC"),
+        r.Erased(clock=CLOCK, commits=(HEX, HEX), erasure="e-1", ground="request", principal="p-dpo", subject=HEX),
+        r.Exported(clock=CLOCK, kind="log", principal="p-auditor"),
     )
 }
 

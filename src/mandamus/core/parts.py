@@ -32,11 +32,12 @@ class Anchor(Part, frozen=True, kw_only=True):
 
 
 class Ask(Part, frozen=True, kw_only=True):
-    """What an escalation waits for. `people`: `chain` and `quorum` of distinct verified principals."""
+    """What an escalation waits for. `people`: `chain` and `quorum` of distinct verified principals. `log`: `chain` is the level that the
+    proposal must reach, "sealed" or "witnessed", and nobody is counted."""
 
     chain: str
     quorum: Int
-    to: Literal["people"] = "people"
+    to: Literal["people", "log"] = "people"
 
 
 class BodyPart(Part, frozen=True, kw_only=True, rename={"class_": "class"}):

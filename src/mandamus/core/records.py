@@ -325,6 +325,16 @@ class TimePassed(Fact, frozen=True, kw_only=True):
     source: Literal["worker", "ledger"]
 
 
+class EvidenceReached(Fact, frozen=True, kw_only=True):
+    """Everything of the run up to `seq` stands under a checkpoint of `size` leaves and `root` (hex) that is signed, or cosigned too."""
+
+    housekeeping: ClassVar[bool] = True
+    level: Literal["sealed", "witnessed"]
+    root: str
+    seq: Int
+    size: Int
+
+
 # -- chain `log` -------------------------------------------------------------------------------------------------------------
 class LogOpened(Fact, frozen=True, kw_only=True):
     """First record of the administrative chain. `quorum` of the administrator keys must sign what widens authority."""
@@ -365,14 +375,73 @@ class KeyChanged(Fact, frozen=True, kw_only=True):
     role: str
 
 
+class HoldPlaced(Fact, frozen=True, kw_only=True):
+    """Legal hold `hold`: what it names (a subject, by pseudonym, or a run; neither: everything) is not destroyed. body: `reason`."""
+
+    clock: Clock
+    ground: str
+    hold: str
+    principal: str
+    run: str | UnsetType = UNSET
+    subject: str | UnsetType = UNSET
+
+
+class HoldLifted(Fact, frozen=True, kw_only=True):
+    """Lets destroy what could not be: body `statement` is a DSSE by the administrators."""
+
+    clock: Clock
+    hold: str
+    principal: str
+
+
+class ErasureRequested(Fact, frozen=True, kw_only=True):
+    """Nothing is destroyed before this. `after` (instant): not earlier; until then the keys are out of use, and can come back."""
+
+    after: Int
+    clock: Clock
+    erasure: str
+    ground: str
+    principal: str
+    subject: str | UnsetType = UNSET
+
+
+class ErasureBlocked(Fact, frozen=True, kw_only=True):
+    """What keeps it (GDPR 17(3)): a hold, a legal floor, an action whose outcome is open. It runs by itself when that is over."""
+
+    clock: Clock
+    erasure: str
+    ground: Literal["hold", "floor", "open_action"]
+    hold: str | UnsetType = UNSET
+    run: str | UnsetType = UNSET
+
+
+class Erased(Fact, frozen=True, kw_only=True):
+    """The keys of these commitments are destroyed. A large erasure is told in several records."""
+
+    clock: Clock
+    commits: tuple[str, ...]
+    erasure: str
+    ground: str
+    principal: str
+    subject: str | UnsetType = UNSET
+
+
+class Exported(Fact, frozen=True, kw_only=True):
+    """Evidence was given away. body: `scope`, what was asked for and the digest of what was given."""
+
+    clock: Clock
+    kind: str
+    principal: str
+
+
 FACTS: dict[str, type[Fact]] = {
     t.__name__: t
     for t in (
         RunOpened, RunOwned, StopRequested, RunHalted, RunEnded, RunSealed,
         TurnStarted, ContextCompiled, GuardrailChecked, ModelCalled, ModelPriced, ModelReplied, ModelFailed,
         ActionProposed, ActionJudged, ActionStarted, CapabilityChecked, ActionDoubted, ActionEnded,
-        ApprovalRequested, Voted, VoteWithdrawn, MessageReceived, MessageRefused, TimePassed,
-        LogOpened, RunRefused, PolicyChanged, KeyChanged,
+        ApprovalRequested, Voted, VoteWithdrawn, EvidenceReached, MessageReceived, MessageRefused, TimePassed,
+        LogOpened, RunRefused, PolicyChanged, KeyChanged, HoldPlaced, HoldLifted, ErasureRequested, ErasureBlocked, Erased, Exported,
     )
 }  # fmt: skip
 

@@ -57,6 +57,12 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     "RunRefused": {"clock": "clock", "register": "position elsewhere", "run": "id"},
     "PolicyChanged": {"clock": "clock"},
     "KeyChanged": {"clock": "clock"},
+    "HoldPlaced": {"clock": "clock", "hold": "id", "run": "id", "subject": "id"},
+    "HoldLifted": {"clock": "clock", "hold": "id"},
+    "ErasureRequested": {"after": "clock", "clock": "clock", "erasure": "id", "subject": "id"},
+    "ErasureBlocked": {"clock": "clock", "erasure": "id", "hold": "id", "run": "id"},
+    "Erased": {"clock": "clock", "commits": "salted commitments", "erasure": "id", "subject": "id"},
+    "Exported": {"clock": "clock"},
 }  # fmt: skip
 # Of these only the value is left out: that they are there changes what follows.
 PRESENCE: dict[str, tuple[str, ...]] = {

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from mandamus.errors import Misuse
 
-ED25519, COSIGNER = 0x01, 0x04  # C2SP: log signature, cosignature
+ED25519, P256, COSIGNER = 0x01, 0x02, 0x04  # C2SP: signature, ECDSA signature, cosignature with a time
 _P = 2**255 - 19
 _Y = (1 << 255) - 1
 _name = re.compile(r"[!-*,-~]{1,200}")  # printable ASCII without space and "+": look-alike letters have no place in a key's name
@@ -29,7 +29,8 @@ _SMALL_ORDER = frozenset((0, 1, _P - 1, _ORDER_8, _P - _ORDER_8))
 
 
 class VKey(Struct, frozen=True):
-    """A verification key: who (`name`), how (`kind`, bound to the key and never read from a header) and the 32 bytes."""
+    """A verification key: who (`name`), how (`kind`, bound to the key and never read from a header) and its bytes: 32 of an Ed25519 key,
+    65 (0x04, x, y) of a P-256 one."""
 
     name: str
     kind: int
@@ -48,9 +49,11 @@ def vkey(name: str, public: bytes, kind: int = ED25519) -> VKey:
     """The key of this name. Raises Misuse when the name or the key cannot be one."""
     if not _name.fullmatch(name):
         raise _bad("its name is not 1 to 200 printable ASCII characters without space and +", "choose another name")
-    if kind not in (ED25519, COSIGNER):
+    if kind not in (ED25519, P256, COSIGNER):
         raise _bad(f"signature type 0x{kind:02x} is not known", "use an Ed25519 key")
-    if not point_ok(public):
+    if kind == P256 and _p256_checker(public) is None:
+        raise _bad("it is not a point of the curve P-256, uncompressed", "copy the whole line again")
+    if kind != P256 and not point_ok(public):
         raise _bad("it is not a strong Ed25519 key", "make a new key; nobody may trust this one")
     return VKey(name, kind, public)
 
@@ -86,7 +89,11 @@ def point_ok(encoded: bytes) -> bool:
 
 
 def verify(key: VKey, message: bytes, signature: bytes) -> bool:
-    """True only for a signature on which strict verifiers agree. Never raises."""
+    """True only for a signature on which strict verifiers agree. Never raises. A P-256 signature is r and s, 32 bytes each, over SHA-256;
+    (r, n - s) verifies too, so a signature is never an identity."""
+    if key.kind == P256:
+        check = _p256_checker(key.public)
+        return len(signature) == 64 and check is not None and check(signature, message)
     return verify_raw(key.public, message, signature)
 
 
@@ -113,6 +120,31 @@ def _checker(public: bytes) -> Callable[[bytes, bytes], bool] | None:
     def check(signature: bytes, message: bytes) -> bool:
         try:
             loaded.verify(signature, message)
+        except InvalidSignature:
+            return False
+        return True
+
+    return check
+
+
+@functools.lru_cache(maxsize=64)
+def _p256_checker(public: bytes) -> Callable[[bytes, bytes], bool] | None:
+    """None for bytes that are no point of the curve."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric import ec, utils
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    if len(public) != 65 or public[0] != 4:
+        return None
+    try:
+        loaded = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), public)
+    except ValueError:
+        return None
+
+    def check(signature: bytes, message: bytes) -> bool:
+        r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:], "big")
+        try:
+            loaded.verify(utils.encode_dss_signature(r, s), message, ec.ECDSA(SHA256()))
         except InvalidSignature:
             return False
         return True

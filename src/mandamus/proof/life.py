@@ -190,6 +190,7 @@ def _only_run(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
     return f"{record.type} belongs to a run, not to chain log"
 
 
+_KEPT = ("HoldPlaced", "HoldLifted", "ErasureRequested", "ErasureBlocked", "Erased", "Exported")  # what is forgotten, kept and given away
 RUN_RULES: dict[str, Rule] = {
     "RunOpened": _opens,
     "RunOwned": _owned,
@@ -210,6 +211,7 @@ RUN_RULES: dict[str, Rule] = {
     "RunRefused": _only_log,
     "PolicyChanged": _only_log,
     "KeyChanged": _only_log,
+    **dict.fromkeys(_KEPT, _only_log),
     "VoteWithdrawn": _only_log,
 }
 _IN_LOG: dict[str, Rule | None] = {
@@ -218,6 +220,7 @@ _IN_LOG: dict[str, Rule | None] = {
     "RunRefused": None,
     "PolicyChanged": None,
     "KeyChanged": None,
+    **dict.fromkeys(_KEPT),
     "StopRequested": None,
     "VoteWithdrawn": None,
 }
