@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mandamus.agent import Agent, Plugin, RunResult, guardrail
     from mandamus.aliases import create_agent, create_tool, define_agent, define_tool, register_rule, resume_from_checkpoint, verify_chain
     from mandamus.core.money import Money
-    from mandamus.core.verdicts import allow, deny, escalate
+    from mandamus.core.verdicts import allow, deny, escalate, evidence
     from mandamus.drivers.policy_python import rule
     from mandamus.errors import Conflict, EngineFault, MandamusError, Misuse, NotDone, ProofError, Refused, RunRefused
     from mandamus.runtime.context import Ctx
@@ -32,7 +32,7 @@ _NAMES = {
         "create_agent", "create_tool", "define_agent", "define_tool", "register_rule", "resume_from_checkpoint", "verify_chain",
     ),
     "mandamus.core.money": ("Money",),
-    "mandamus.core.verdicts": ("allow", "deny", "escalate"),
+    "mandamus.core.verdicts": ("allow", "deny", "escalate", "evidence"),
     "mandamus.drivers.policy_python": ("rule",),
     "mandamus.errors": ("Conflict", "EngineFault", "MandamusError", "Misuse", "NotDone", "ProofError", "Refused", "RunRefused"),
     "mandamus.runtime.context": ("Ctx",),
@@ -45,7 +45,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Absent", "Agent", "Annotate", "Block", "Budget", "Conflict", "Ctx", "EngineFault", "Found", "MandamusError", "Misuse", "Money",
     "NotDone", "Pass", "Plugin", "Price", "ProofError", "Receipt", "Refused", "Retry", "RunRefused", "RunResult", "Tool", "Unclear",
-    "allow", "create_agent", "create_tool", "define_agent", "define_tool", "deny", "escalate", "guardrail", "register_rule",
+    "allow", "create_agent", "create_tool", "define_agent", "define_tool", "deny", "escalate", "evidence", "guardrail", "register_rule",
     "resume_from_checkpoint", "rule", "tool", "verify_chain",
 ]  # fmt: skip
 

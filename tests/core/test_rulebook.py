@@ -40,6 +40,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "maxDailyLimit": kind("maxDailyLimit", limit="1000.00", currency="USD", per="tenant"),
     "dualApproval": kind("dualApproval", over="1000.00 USD"),
     "needsApproval": kind("needsApproval", quorum=2, roles=["officer"], safety="privileged"),
+    "needsEvidence": kind("needsEvidence", level="witnessed", over="1000.00 USD", within="30m"),
     "noWritesOn": kind("noWritesOn", weekdays=["Fri"], dates=["2026-12-25"], tz="Europe/Paris"),
     "workingHours": {**kind("workingHours", **{"from": "08:00", "to": "18:30", "weekdays": ["monday", "friday"]}), "tenant": "t"},
     "recipientAllowlist": kind("recipientAllowlist", recipients=["acme", "bürger"]),

@@ -33,7 +33,16 @@ class Desk:
         self.result: RunResult[Any]
 
     @classmethod
-    async def open(cls, *, effect: str = "keyed", on_reject: str = "", tools: tuple[Any, ...] = (), **agent: Any) -> Desk:
+    async def open(
+        cls,
+        *,
+        effect: str = "keyed",
+        on_reject: str = "",
+        tools: tuple[Any, ...] = (),
+        rules: Any = (),
+        more_policies: Any = (),
+        **agent: Any,
+    ) -> Desk:
         stands = home()
         for person, roles in (
             ("p-alice", "treasurer"),
@@ -58,12 +67,15 @@ class Desk:
         pay = Step(calls=(("send_payment", {"to": "Acme", "amount": {"amount": "5000000", "currency": "USD"}}),))
         more: dict[str, Any] = {"model": ScriptedModel([pay, "told"]), **agent}
         chain = {**CHAIN, **({"on_reject": on_reject} if on_reject else {})}
-        rules = [
+        written = [
             {"id": "pay", "permit": {"safety": "financial"}},
-            {"id": "dual", "dualApproval": {"over": "10000.00 USD", "chain": "treasury"}},
+            *(rules or [{"id": "dual", "dualApproval": {"over": "10000.00 USD", "chain": "treasury"}}]),
         ]
         made: Agent[Any] = Agent(
-            name="payout-bot", tools=[send_payment, *tools], policies=[{"rules": rules, "chains": {"treasury": chain}}], **more
+            name="payout-bot",
+            tools=[send_payment, *tools],
+            policies=[{"rules": written, "chains": {"treasury": chain}}, *more_policies],
+            **more,
         )
         return cls(env, made, paid)
 

@@ -38,6 +38,10 @@ HALTS: dict[str, tuple[str, str]] = {
         "settle what is unknown; a resume then ends the run, which does nothing new any more",
     ),
     "engine_error": ("a policy engine failed, so nothing was allowed", "mandamus why ACTION tells its error; mandamus doctor AGENT"),
+    "no_evidence": (
+        "policy asks for evidence that cannot be had here: the ledger has no log, or nobody witnesses it",
+        "name a log by MANDAMUS_LOG and witnesses by MANDAMUS_WITNESSES, with their lines in the trust file; mandamus why ACTION says which",
+    ),
     "engine_fault": ("something that must answer did not", "mend it: mandamus doctor AGENT"),
     "poison": (
         "its owners died or were lost five times in a row, before it got any further",

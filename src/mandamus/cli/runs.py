@@ -23,7 +23,7 @@ from mandamus.proof.report import some
 
 # word: what the head rows of a ledger call it. One that no process drives, and nobody must answer, is suspended like one that waits.
 STATES = {
-    "running": ("running", "sealing", "people", "time", "child"), "suspended": ("people", "time", "child", "running"),
+    "running": ("running", "sealing", "people", "level", "time", "child"), "suspended": ("people", "level", "time", "child", "running"),
     "halted": ("halted",), "completed": ("completed",), "failed": ("failed",), "cancelled": ("cancelled",),
 }  # fmt: skip
 
@@ -77,7 +77,7 @@ async def _runs(cli: Cli, state: str | None) -> int:
 def _state(head: Head, driver: str) -> str:
     """In the words of RunResult; `running` while a process drives it."""
     waits = "running" if driver else "suspended"
-    return {"people": waits, "time": waits, "child": waits, "running": waits}.get(head.state, head.state)
+    return {"people": waits, "level": waits, "time": waits, "child": waits, "running": waits}.get(head.state, head.state)
 
 
 async def _row(cli: Cli, ledger: Ledger, head: Head) -> dict[str, Any]:
@@ -94,7 +94,11 @@ async def _row(cli: Cli, ledger: Ledger, head: Head) -> dict[str, Any]:
         "owner": driver,
         "run": head.run,
         "state": _state(head, driver),
-        "waits_for": head.state if head.state in ("people", "time", "child") else "worker" if read.pooled(head) and not driver else "",
+        "waits_for": head.state
+        if head.state in ("people", "level", "time", "child")
+        else "worker"
+        if read.pooled(head) and not driver
+        else "",
     }
 
 

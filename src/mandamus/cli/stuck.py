@@ -42,6 +42,7 @@ _REFUSED = {
 
 _CHILD = {
     "people": "which waits for people",
+    "level": "which waits for the log and its witnesses",
     "time": "which waits for a time",
     "child": "which waits for one of its own",
     "running": "which nobody drives",
@@ -61,7 +62,12 @@ def rows(story: read.Story, moment: int) -> list[str]:
         return [f"halted: {what}", f"  fix     {fix.replace('RUN', run.id)}"]
     if run.life == "running" and run.stage == "failed":
         return [_model(story, moment)]
-    if run.life == "running" and story.head.state in ("child", "people", "time"):  # what it says of a run that nobody carries on now
+    if run.life == "running" and story.head.state in (
+        "child",
+        "level",
+        "people",
+        "time",
+    ):  # what it says of a run that nobody carries on now
         return [f"{a.id} waits for child run {a.child}, {_below(story, a.child)}: mandamus show {a.child}" for a in read.children(run)]
     return []
 

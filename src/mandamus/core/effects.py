@@ -55,6 +55,15 @@ class Reconcile(Effect, frozen=True, kw_only=True):
     tries: int
 
 
+class Await(Effect, frozen=True, kw_only=True):
+    """Until record `seq` has reached a level of evidence. It leaves the process: what is not stored, no log has."""
+
+    leaves: ClassVar[bool] = True
+    action: str
+    level: Literal["sealed", "witnessed"]
+    seq: int
+
+
 class Seal(Effect, frozen=True, kw_only=True):
     """End the run, then close its chain."""
 
@@ -266,6 +275,15 @@ class Time(Struct, frozen=True, kw_only=True):
     tiers: tuple[NextTier, ...] = ()
 
 
+class Level(Struct, frozen=True, kw_only=True):
+    """The answer to Await: everything up to `seq` stands under the checkpoint of `size` leaves and `root` (hex)."""
+
+    level: Literal["sealed", "witnessed"]
+    root: str
+    seq: int
+    size: int
+
+
 class Closing(Struct, frozen=True, kw_only=True):
     """The answer to Seal: the run may close now."""
 
@@ -274,4 +292,4 @@ class Nothing(Struct, frozen=True, kw_only=True):
     """No answer yet; no fact follows."""
 
 
-Input = Prepared | Reply | ModelLost | Rulings | Outcome | Steps | Use | Mail | Time | Closing | Nothing
+Input = Prepared | Reply | ModelLost | Rulings | Outcome | Steps | Use | Mail | Time | Level | Closing | Nothing

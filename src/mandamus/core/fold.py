@@ -10,13 +10,27 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Any
 
-from msgspec import UNSET, structs
+from msgspec import UNSET, UnsetType, structs
 
 from mandamus.core import records as r
 from mandamus.core.accounts import unit_of
 from mandamus.core.price import Price, priced
 from mandamus.core.records import Fact, Record, Reserve
-from mandamus.core.run import ACTIONS, EMPTY, NOTHING, Action, Granted, Run, Spent, Vote, Waiting, decision_of, ends_by_no, reserved_cost
+from mandamus.core.run import (
+    ACTIONS,
+    EMPTY,
+    NOTHING,
+    Action,
+    Awaiting,
+    Granted,
+    Run,
+    Spent,
+    Vote,
+    Waiting,
+    decision_of,
+    ends_by_no,
+    reserved_cost,
+)
 from mandamus.errors import ProofError
 
 replace, set_new = structs.replace, structs.force_setattr
@@ -190,6 +204,8 @@ def _proposed(run: Run, record: Record[Any], fact: r.ActionProposed) -> Run:
 def _judged(run: Run, record: Record[Any], fact: r.ActionJudged) -> Run:
     action = run.actions[fact.action]
     change: dict[str, Any] = {"verdict": fact.verdict, "code": fact.code or "", "request": None}
+    if fact.asks or action.awaits is not UNSET:
+        change["awaits"] = _awaited(run, action, fact)
     if action.state in ("proposed", "judged", "failed"):
         change["state"] = "denied" if fact.verdict == "deny" else "judged"
     if action.request and decision_of(action.request) == "approve":
@@ -199,6 +215,16 @@ def _judged(run: Run, record: Record[Any], fact: r.ActionJudged) -> Run:
         change["retry_at"] = 0
         run = replace(run, denied=(*run.denied[-15:], action.seq), spent=replace(run.spent, denials=run.spent.denials + 1))
     return _with(run, fact.action, **change)
+
+
+def _awaited(run: Run, action: Action, fact: r.ActionJudged) -> Awaiting | UnsetType:
+    """The level that is asked of the log. Asked again for the same one, the time does not begin anew."""
+    ask = next((a for a in fact.asks or () if a.to == "log"), None)
+    if ask is None:
+        return UNSET
+    if action.awaits is not UNSET and action.awaits.level == ask.chain:
+        return action.awaits
+    return Awaiting(ask.chain, (run.clock.now if run.clock else 0) + (ask.within or 0) * 1000)
 
 
 @_on(r.ActionStarted)
@@ -289,6 +315,14 @@ def _voted(run: Run, record: Record[Any], fact: r.Voted) -> Run:
     vote = Vote(fact.principal, fact.decision, record.seq, fact.veto)
     changes: dict[str, Any] = {"author": fact.principal} if fact.decision == "modify" else {}
     return _with(run, fact.action or "", request=replace(request, votes=(*request.votes, vote)), **changes)
+
+
+@_on(r.EvidenceReached)
+def _evidence(run: Run, record: Record[Any], fact: r.EvidenceReached) -> Run:
+    """A level holds for everything before it too."""
+    if fact.level == "witnessed":
+        return replace(run, witnessed=max(run.witnessed or 0, fact.seq))
+    return replace(run, sealed=max(run.sealed or 0, fact.seq))
 
 
 @_on(r.MessageReceived)

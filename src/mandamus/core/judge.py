@@ -12,6 +12,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct
 
 from mandamus.core import facts as f
+from mandamus.core.asks import united
 from mandamus.core.canonical import INT_MAX, es6_number
 from mandamus.core.clock import Clock
 from mandamus.core.data import name_of
@@ -68,19 +69,11 @@ def combine(answers: Sequence[Answer]) -> Combined:
         code=code if verdict != "allow" else "",
         layers=tuple([Layer(layer=a.layer, of=a.of or UNSET, verdict=a.verdict) for a in answers]),
         determining=determining,
-        asks=_asks([a for a in answers if a.verdict == verdict]) if verdict == "escalate" else (),
+        asks=united(x for a in answers if a.verdict == verdict for x in a.asks) if verdict == "escalate" else (),
         errors=errors,
         halt=verdict == "deny" and halt,
         engine=engine or "none",
     )
-
-
-def _asks(answers: Sequence[Answer]) -> tuple[Ask, ...]:
-    """Union of chains; per chain the largest quorum."""
-    quorums: dict[str, int] = {}
-    for ask in (x for a in answers for x in a.asks):
-        quorums[ask.chain] = max(quorums.get(ask.chain, 0), ask.quorum)
-    return tuple(Ask(chain=c, quorum=q) for c, q in sorted(quorums.items()))
 
 
 _ALLOWED = {layer: Answer(layer=layer, verdict="allow") for layer in ("contract", "asks", "capability", "limits")}
@@ -95,12 +88,14 @@ def contract(action: Action, spec: ToolSpec | None) -> Answer:
     return _ALLOWED["contract"]
 
 
-def asks(action: Action, guarded: str = "", met: Sequence[str] = ()) -> Answer:
-    """Rejected and expired are verdicts by rule: `ask.rejected` is a person's word, `ask.expired` nobody's.
+def asks(action: Action, guarded: str = "", met: Sequence[str] = (), late: bool = False) -> Answer:
+    """Rejected and expired are verdicts by rule: `ask.rejected` is a person's word, `ask.expired` nobody's, and the log's (`late`).
 
     `guarded` names the oversight chain of an agent that decides under GDPR, Art. 22: its deeds wait for that chain whatever policy says.
     """
     request = action.request
+    if late:
+        return Answer(layer="asks", verdict="deny", code="expired", determining=(_rule("ask.expired"),))
     if guarded and guarded not in met and (request is None or decision_of(request) == "approve"):
         rule = f.Determining(id="ask.art22", verdict="escalate")
         return Answer(layer="asks", verdict="escalate", determining=(rule,), asks=(Ask(chain=guarded, quorum=1),))

@@ -33,11 +33,12 @@ class Anchor(Part, frozen=True, kw_only=True):
 
 class Ask(Part, frozen=True, kw_only=True):
     """What an escalation waits for. `people`: `chain` and `quorum` of distinct verified principals. `log`: `chain` is the level that the
-    proposal must reach, "sealed" or "witnessed", and nobody is counted."""
+    proposal must reach, "sealed" or "witnessed", nobody is counted, and `within` (milliseconds) is how long it may take."""
 
     chain: str
     quorum: Int
     to: Literal["people", "log"] = "people"
+    within: Int | UnsetType = UNSET
 
 
 class BodyPart(Part, frozen=True, kw_only=True, rename={"class_": "class"}):

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from mandamus.core.asks import LEVELS
 from mandamus.core.facts import DEFAULT_CHAIN, Chain, Limit, Tier
 from mandamus.core.rulekinds import KINDS, MONEY_SETTING, Asking, Compiled, Rule, bound, many
 from mandamus.core.strict import Below, Path, Places, Written, did_you_mean, one_of, shaped
@@ -263,6 +264,9 @@ def _currency(rule: Rule) -> str | None:
 
 # -- one chain -------------------------------------------------------------------------------------------------------------------
 def _chain(name: str, text: ChainText, places: Below) -> Chain:
+    if name in LEVELS:
+        why = "it is a level of evidence, and stands among the chains that were met"
+        raise Misuse(f"chain: {name!r} is no name for people", code="MDM-0724", where=places.where(()), why=why, fix="choose another name")
     if not text.tiers:
         raise Misuse(f"chain {name!r} has no tier", code="MDM-0724", where=places.where(("tiers",)), why="nobody could ever approve")
     return Chain(id=name, tiers=tuple(_tier(t, Below(places, ("tiers", i))) for i, t in enumerate(text.tiers)), on_reject=text.on_reject)

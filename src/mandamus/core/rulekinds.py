@@ -25,6 +25,7 @@ SAFETY = ("read", "write", "network", "financial", "privileged")
 Some = str | tuple[str, ...]
 Standing = Literal["vote", "enough"]  # what an allowance is to a rule that asks people: one vote of its approver, or all of them
 _time = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00").fullmatch
+_span = re.compile(r"[1-9][0-9]{0,4}[smhd]").fullmatch
 _day = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])").fullmatch
 
 
@@ -75,6 +76,14 @@ class NeedsApproval(Kind, frozen=True, kw_only=True):
     safety: Some = ()
     tools: Some = ()
     standing: Standing = "vote"
+
+
+class NeedsEvidence(Kind, frozen=True, kw_only=True):
+    level: Literal["sealed", "witnessed"] = "witnessed"
+    over: str = ""
+    within: str = "1h"
+    safety: Some = ()
+    tools: Some = ()
 
 
 class NoWritesOn(Kind, frozen=True, kw_only=True):
@@ -313,14 +322,27 @@ def _unnamed(rule: Rule) -> str:
 
 
 def _dual(rule: Rule) -> Compiled:
-    s, over, words, above = rule.settings, "", "", None
-    if s.over:
-        money = bound(rule, "over")
-        above = money.currency, minor(money)
-        words = f"more than {money}: "
-        big = f"context.amount.currency == {quoted(money.currency)} && context.amount.minor > {minor(money)}"
-        over = f"!(context has amount && {_known(rule)} && !({big}))"
+    s, (over, words, above) = rule.settings, _above(rule)
     return Compiled(policies=(_ask(rule, s.chain, words, over),), asks=(_asking(rule, s.chain, above),))
+
+
+def _above(rule: Rule) -> tuple[str, str, tuple[str, int] | None]:
+    """(condition, words, (currency, minor units)) of `over`. An amount that cannot be compared is above it."""
+    if not rule.settings.over:
+        return "", "", None
+    money = bound(rule, "over")
+    big = f"context.amount.currency == {quoted(money.currency)} && context.amount.minor > {minor(money)}"
+    return f"!(context has amount && {_known(rule)} && !({big}))", f"more than {money}: ", (money.currency, minor(money))
+
+
+def _evidence(rule: Rule) -> Compiled:
+    """Asked of the log, not of people: it is met by a record of the run, which whoever verifies holds against its checkpoint."""
+    s, (over, words, _) = rule.settings, _above(rule)
+    if not _span(s.within):
+        raise Misuse("within: not a length of time", code="MDM-0721", where=rule.places.where(("within",)), expected="90s, 30m, 1h or 2d")
+    notes = {"verdict": "escalate", "evidence": f"{s.level} within {s.within}"}
+    unmet = f"!context.people.met.contains({quoted(s.level)})"
+    return Compiled(policies=(policy(rule, "forbid", over, unmet, reason=f"{words}only when {s.level}", **notes),))
 
 
 def _needs(rule: Rule) -> Compiled:
@@ -418,6 +440,7 @@ KINDS: dict[str, tuple[type[Kind], Callable[[Rule], Compiled]]] = {
     "maxAmount": (MaxAmount, _max_amount),
     "maxDailyLimit": (MaxDailyLimit, _daily),
     "needsApproval": (NeedsApproval, _needs),
+    "needsEvidence": (NeedsEvidence, _evidence),
     "noWritesOn": (NoWritesOn, _no_writes),
     "permit": (Permit, _permit),
     "recipientAllowlist": (RecipientAllowlist, _recipients),
@@ -426,6 +449,6 @@ KINDS: dict[str, tuple[type[Kind], Callable[[Rule], Compiled]]] = {
     "toolDenylist": (ToolList, _denylist),
     "workingHours": (WorkingHours, _hours),
 }
-_MONEY = frozenset({"maxAmount", "maxDailyLimit", "dualApproval", "recipientAllowlist"})
+_MONEY = frozenset({"maxAmount", "maxDailyLimit", "dualApproval", "needsEvidence", "recipientAllowlist"})
 # The setting that names money, of the kinds whose rules know currencies together.
-MONEY_SETTING = {"maxAmount": "limit", "maxDailyLimit": "limit", "dualApproval": "over"}
+MONEY_SETTING = {"maxAmount": "limit", "maxDailyLimit": "limit", "dualApproval": "over", "needsEvidence": "over"}

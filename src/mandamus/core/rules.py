@@ -20,7 +20,7 @@ from mandamus.core.drafts import draft, ended, freed, proposal
 from mandamus.core.mailed import mail, time
 from mandamus.core.price import at_most
 from mandamus.core.rulings import judgement
-from mandamus.core.run import ENDED, IN_DOUBT, NOTHING, Action, Run, ripe, state_digest
+from mandamus.core.run import ENDED, IN_DOUBT, NOTHING, Action, Run, awaiting, ripe, state_digest
 from mandamus.core.seal import Content, Draft
 
 RECONCILE_TRIES = 5
@@ -63,6 +63,9 @@ def _acting(run: Run) -> list[e.Effect] | None:
             out.append(e.Execute(action=a.id, attempt=a.attempt))
         elif a.request and not ripe(a.request):
             waits = waits or a.request.about == "start"
+        elif a.awaits and awaiting(run, a):
+            waits = True
+            out.append(e.Await(action=a.id, level=a.awaits.level, seq=a.seq))  # type: ignore[arg-type]
         elif a.state == "doubted" and a.effect == "reconcilable" and not a.absent and a.doubts <= RECONCILE_TRIES:
             out.append(e.Reconcile(action=a.id, attempt=a.attempt, tries=a.doubts, not_before=a.retry_at))
         elif a.retry_at:
@@ -84,8 +87,8 @@ def _acting(run: Run) -> list[e.Effect] | None:
 def wakes(run: Run, effects: list[e.Effect] | None = None, children: Mapping[e.Effect, int | None] = {}) -> tuple[int | None, str]:
     """When somebody must look again, and what the run waits for (docs/concepts/effect-protocol.md, rule 6).
 
-    0 = now, an instant, or None = only mail wakes it. The word stands in the head row: running people time child sealing, and halted
-    completed failed cancelled, where nobody is to look. `effects`: what `due` said of this run, when the caller has asked already.
+    0 = now, an instant, or None = only mail wakes it. The word stands in the head row: running people level time child sealing, and
+    halted completed failed cancelled, where nobody is to look. `effects`: what `due` said of this run, when the caller has asked already.
     `children`: what is due and waits for a child run, and when that one wants to be looked at; whoever drives this run then drives it.
     """
     effects = due(run) if effects is None else effects
@@ -101,8 +104,10 @@ def wakes(run: Run, effects: list[e.Effect] | None = None, children: Mapping[e.E
     times = [x.not_before for x in effects]
     asked = [a.request for a in run.open_actions if a.request and not ripe(a.request)]
     times += [min(q.until, q.expires) for q in asked]
+    awaited = [a.awaits.until for a in run.open_actions if a.awaits and awaiting(run, a)]
+    times += awaited
     times += [at for at in children.values() if at is not None]
-    return (min(times) if times else None), "people" if asked else "child" if children else "time"
+    return (min(times) if times else None), "people" if asked else "level" if awaited else "child" if children else "time"
 
 
 # -- decide ------------------------------------------------------------------------------------------------------------------
@@ -223,6 +228,12 @@ def _lost(run: Run, given: e.ModelLost) -> list[Draft]:
     return [*out, draft(run, r.RunHalted(cause="budget", code="retries"))]
 
 
+def _level(run: Run, given: e.Level) -> list[Draft]:
+    if run.life != "running" or not 0 <= given.seq <= run.seq:
+        raise NotDue("level")
+    return [draft(run, r.EvidenceReached(level=given.level, root=given.root, seq=given.seq, size=given.size))]
+
+
 def _closing(run: Run, given: e.Closing) -> list[Draft]:
     if run.life in ENDED and run.life != "sealed":
         return [draft(run, r.RunSealed(closed=run.life, count=run.seq + 1, head=run.head, state=state_digest(run)))]  # type: ignore[arg-type]
@@ -321,6 +332,7 @@ _DECIDE: dict[type, Callable[[Run, Any], list[Draft]]] = {
     e.Use: _use,
     e.Mail: mail,
     e.Time: time,
+    e.Level: _level,
     e.Closing: _closing,
     e.Nothing: lambda run, given: [],
 }

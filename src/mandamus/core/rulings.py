@@ -13,7 +13,7 @@ from mandamus.core import records as r
 from mandamus.core.canonical import canon_own
 from mandamus.core.drafts import NotDue, cancelled, draft, ended, freed
 from mandamus.core.mailed import passed
-from mandamus.core.run import IN_DOUBT, Action, Run
+from mandamus.core.run import IN_DOUBT, Action, Run, awaiting
 from mandamus.core.seal import Content, Draft
 
 
@@ -58,7 +58,7 @@ def _stopped_by(run: Run, rulings: tuple[e.Ruling, ...]) -> list[Draft]:
 
 
 def _waits(run: Run, given: e.Rulings) -> bool:
-    """Whether people are still to be asked about the start of any open action."""
+    """Whether people, or the log, are still to be asked about the start of any open action."""
     judged = set()
     for v in given.rulings:
         if v.verdict == "escalate" and v.about == "start":
@@ -66,7 +66,8 @@ def _waits(run: Run, given: e.Rulings) -> bool:
         judged.add(v.action)
     if len(judged) == len(run.actions):
         return False
-    return any(a.request and a.request.about == "start" and a.id not in judged and not a.closed for a in run.actions.values())
+    others = [a for a in run.actions.values() if a.id not in judged and not a.closed]
+    return any((a.request and a.request.about == "start") or awaiting(run, a) for a in others)
 
 
 def _failing(run: Run, code: str) -> list[Draft]:
@@ -121,6 +122,8 @@ def _denied_in_doubt(run: Run, action: Action) -> list[Draft]:
 
 def _request(run: Run, action: Action, v: e.Ruling, now: int) -> list[Draft]:
     q = v.request
+    if q is None and any(a.to == "log" for a in v.asks):
+        return []  # people are asked when the log has answered
     if q is None:
         raise NotDue("an escalation without a request")
     fact = r.ApprovalRequested(

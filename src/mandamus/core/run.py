@@ -80,6 +80,13 @@ class Waiting(Struct, frozen=True, gc=False):
     over: bool = False
 
 
+class Awaiting(Struct, frozen=True, gc=False):
+    """What the log must have made of a proposal before it may start: its `level`, and until when (instant)."""
+
+    level: str
+    until: int
+
+
 class Action(Struct, frozen=True, gc=False):
     """One proposed call. `seq` is its proposal (payload `args`, commitment `args`), `out` the record that holds its output.
 
@@ -121,6 +128,7 @@ class Action(Struct, frozen=True, gc=False):
     withheld: bool = False
     landing: int = 0
     lands: int = 0
+    awaits: Awaiting | UnsetType = UNSET
 
     @property
     def closed(self) -> bool:
@@ -152,7 +160,8 @@ class Spent(Struct, frozen=True, gc=False):
 
 
 class Run(Struct, frozen=True, gc=False):
-    """`stage`: ready (a turn is due) · asking · failed (ask again) · acting · answered · stopping."""
+    """`stage`: ready (a turn is due) · asking · failed (ask again) · acting · answered · stopping. `sealed`, `witnessed`: the last record
+    that is known to have reached that level of evidence."""
 
     id: str = ""
     seq: int = -1
@@ -178,6 +187,8 @@ class Run(Struct, frozen=True, gc=False):
     heard: int = 0
     compiled: int | UnsetType = UNSET
     price: Price | UnsetType = UNSET
+    sealed: int | UnsetType = UNSET
+    witnessed: int | UnsetType = UNSET
 
     @property
     def genesis(self) -> r.RunOpened:
@@ -190,6 +201,26 @@ class Run(Struct, frozen=True, gc=False):
 
 
 EMPTY = Run()
+
+
+def levels(run: Run, seq: int) -> tuple[str, ...]:
+    """Which levels of evidence record `seq` is known to have reached. What is witnessed is sealed too."""
+    witnessed = run.witnessed is not UNSET and seq <= run.witnessed
+    if witnessed or (run.sealed is not UNSET and seq <= run.sealed):
+        return ("sealed", "witnessed") if witnessed else ("sealed",)
+    return ()
+
+
+def late(run: Run, action: Action) -> bool:
+    """Its proposal has not reached the level in time: the action is judged again with that as a fact."""
+    a = action.awaits
+    return a is not UNSET and a.level not in levels(run, action.seq) and run.clock is not None and run.clock.now >= a.until
+
+
+def awaiting(run: Run, action: Action) -> bool:
+    """The log is still to make something of its proposal, and has time for it."""
+    a = action.awaits
+    return a is not UNSET and a.level not in levels(run, action.seq) and not late(run, action)
 
 
 def ripe(request: Waiting) -> bool:

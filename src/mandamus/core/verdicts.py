@@ -1,4 +1,4 @@
-"""What a rule in code may answer: `allow()`, `deny(reason)`, `escalate(chain, quorum, reason)`, or None for "no opinion".
+"""What a rule in code may answer: `allow()`, `deny(reason)`, `escalate(chain, quorum, reason)`, `evidence(level)`, or None: no opinion.
 
 The rule a newcomer would break: None is not a permit. What no rule allows is denied.
 """
@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from mandamus.core.asks import WITHIN_MS, level
 from mandamus.core.records import Ask
 
 
@@ -34,3 +35,9 @@ def deny(reason: str = "", *, halt: bool = False) -> Verdict:
 def escalate(chain: str = "default", quorum: int = 1, reason: str = "") -> Verdict:
     """Not yet: ask `quorum` people of `chain`. The rule must answer otherwise once `chain` is in `facts.people.met`."""
     return Verdict(verdict="escalate", reason=reason, asks=(Ask(chain=chain, quorum=quorum),))
+
+
+def evidence(name: Literal["sealed", "witnessed"] = "witnessed", *, within_ms: int = WITHIN_MS, reason: str = "") -> Verdict:
+    """Not yet: the proposal must first stand under a signed checkpoint, or one that the quorum of witnesses cosigned, and within this time,
+    else the action is denied. The rule must answer otherwise once the level is in `facts.people.met`."""
+    return Verdict(verdict="escalate", reason=reason, asks=(level(name, within_ms),))

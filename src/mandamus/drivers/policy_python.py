@@ -17,11 +17,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from mandamus.core.asks import sound, united
 from mandamus.core.canonical import canon, digest
 from mandamus.core.definition import ToolSpec
 from mandamus.core.envelope import Contracts
 from mandamus.core.facts import Chain, Determining, FactEnvelope, Judgement, RuleBook
-from mandamus.core.records import Ask
 from mandamus.core.rulebook import rule_id
 from mandamus.core.verdicts import Verdict, allow, deny, escalate
 from mandamus.errors import EngineFault, Misuse
@@ -150,7 +150,7 @@ class PythonRules:
                 return Judgement(
                     verdict=these[0][1].verdict,
                     determining=tuple(sorted(told, key=lambda d: d.id)),
-                    asks=_asks(v for _, v in these) if verdict == "escalate" else (),
+                    asks=united(a for _, v in these for a in v.asks) if verdict == "escalate" else (),
                     reason={"deny": "forbidden", "escalate": "needs_approval", "allow": ""}[verdict],
                     on_deny="halt" if halts else "feedback",
                     engine=ENGINE,
@@ -166,16 +166,8 @@ def _is_verdict(answer: Any) -> bool:
     """A Verdict whose fields are what they say: Structs do not check what they are built with."""
     if type(answer) is not Verdict or answer.verdict not in ("allow", "deny", "escalate") or type(answer.reason) is not str:
         return False
-    fits = type(answer.asks) is tuple and all(type(a) is Ask and type(a.quorum) is int and a.quorum >= 1 for a in answer.asks)
+    fits = type(answer.asks) is tuple and all(sound(a) for a in answer.asks)
     return fits and bool(answer.asks) == (answer.verdict == "escalate")
-
-
-def _asks(verdicts: Any) -> tuple[Ask, ...]:
-    wanted: dict[str, int] = {}
-    for verdict in verdicts:
-        for ask in verdict.asks:
-            wanted[ask.chain] = max(wanted.get(ask.chain, 0), ask.quorum)
-    return tuple(Ask(chain=chain, quorum=quorum) for chain, quorum in sorted(wanted.items()))
 
 
 def _frozen(value: Any) -> Any:

@@ -12,13 +12,13 @@ from typing import Any
 
 from mandamus.core import facts as f
 from mandamus.core import judge as j
+from mandamus.core.asks import sound
 from mandamus.core.records import Ask
 from mandamus.ports import PolicyEngine
 from mandamus.runtime.env import Bound
 from mandamus.runtime.within import asked_to_go, within
 
 DEADLINE_S = 5.0
-QUORUM_MAX = 1_000_000
 TEXT_MAX = 32_768  # bytes of all that it says: half of what a record may be
 _NO_PERMIT = f.Judgement(verdict="deny", reason="no_match")  # an agent without any policy may do nothing (law 4)
 
@@ -64,8 +64,8 @@ def _fault(bound: Bound, n: int, engine: PolicyEngine, judgement: Any) -> str:
     if text.encode()[TEXT_MAX:] or type(judgement.errors) is not tuple:
         return "says more than a record holds"
     for a in judgement.asks:
-        if type(a) is not Ask or type(a.quorum) is not int or not 1 <= a.quorum <= QUORUM_MAX:
-            return "asks for people in a way that nobody could record"
+        if not sound(a):
+            return "asks for people, or for evidence, in a way that nobody could record"
     if judgement.verdict == "error":
         return ""
     if judgement.errors:
@@ -81,7 +81,7 @@ def _fault(bound: Bound, n: int, engine: PolicyEngine, judgement: Any) -> str:
 
 def unknown_chain(book: f.RuleBook, asks: Sequence[Ask]) -> str:
     for ask in asks:
-        if chain_of(book, ask.chain) is None:
+        if ask.to == "people" and chain_of(book, ask.chain) is None:
             return ask.chain
     return ""
 

@@ -102,6 +102,7 @@ class Env:
     lease_ms: int = 15_000  # how long a run that is driven here stays ours without a word
     leaving: bool = False  # a person asked this process to go: nothing new is started
     log: Any = None
+    tlog: Any = None  # the transparency log of this ledger (runtime/tlog), where it has one
     home: Any = None
     lingering: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # runs whose lock a tool's thread still holds
     turnstile: asyncio.Lock = field(default_factory=asyncio.Lock)  # who counts one up for all runs does it alone in this process

@@ -15,6 +15,7 @@ from mandamus.core import effects as e
 from mandamus.core import facts as f
 from mandamus.core import handed
 from mandamus.core import judge as j
+from mandamus.core.asks import answered
 from mandamus.core.canonical import canon_own
 from mandamus.core.clock import Clock
 from mandamus.core.definition import ToolSpec
@@ -23,7 +24,7 @@ from mandamus.core.duties import needs_approval
 from mandamus.core.payload import card_digest
 from mandamus.core.records import Ask, Issued, Reserve
 from mandamus.core.rules import CLOCK_AGE, RECONCILE_TRIES
-from mandamus.core.run import Action, Waiting, decision_of, ripe
+from mandamus.core.run import Action, Waiting, decision_of, late, levels, ripe
 from mandamus.runtime import engines, handoff, mail, people
 from mandamus.runtime.batch import Batch
 from mandamus.runtime.env import ulid
@@ -51,17 +52,21 @@ class Judging(Batch):
         sums, reserves = await sums_of(self, tool, args, action)
         lent = await _allowances(self, tool, args, action)
         facts, said = f.PeopleFacts(), people.NOBODY
-        if lent or action.granted or action.request:
+        if lent or action.granted or action.request or action.awaits:
             said = await people.counted(self, action, lambda met: _wanted(self, tool, action, args, met, sums), lent)
-            facts = f.PeopleFacts(
-                allowed=said.allowed, approved=len(said.people), met=tuple(sorted(said.met)), roles=people.roles(self.s, said.people)
-            )
+            met = tuple(sorted({*said.met, *levels(self.run, action.seq)}))
+            facts = f.PeopleFacts(allowed=said.allowed, approved=len(said.people), met=met, roles=people.roles(self.s, said.people))
         stopped = self.s.env.log.stopped(self.s.bound.spec.name, self.s.env.tenant, self.s.env.trust) or await handoff.stopped(self)
         below, exhausted = handed_down(self, tool, action) if tool.agent else ((), "")
         return Gathered(
             people=facts, votes=said.votes, sums=sums, reserves=reserves + below, used=tuple(said.used), stopped=stopped,
             exhausted=exhausted,
         )  # fmt: skip
+
+    def lacks(self, level: str) -> str:
+        """Why this level of evidence cannot be had here at all; "" when it can."""
+        log = self.s.env.tlog
+        return "there is no log of this ledger" if log is None else str(log.offers(level))
 
     async def said(self, action: Action, request: Waiting, decision: str) -> bool:
         """Whether people gave this answer about an outcome, by ballots that verify now."""
@@ -145,16 +150,23 @@ async def _start(b: Judging, action: Action) -> e.Ruling:
     got = await b.gather(action, tool.spec, args)
     known, sums = got.people, got.sums
     guarded = s.bound.spec.oversight if needs_approval(s.bound.spec, tool.spec) else ""
-    own = [first, j.asks(action, guarded, known.met), j.capability(run, action), j.limits(run, action, got.stopped, got.exhausted)]
+    own = [
+        first,
+        j.asks(action, guarded, known.met, late(run, action)),
+        j.capability(run, action),
+        j.limits(run, action, got.stopped, got.exhausted),
+    ]
     began = s.env.time.now()
     facts, combined = await _ask(b, tool.spec, action, args, own, known, sums)
     hypothetical = ""
     if combined.verdict == "escalate":
-        full = msgspec.structs.replace(known, met=tuple(sorted({*known.met, *(a.chain for a in combined.asks)})), approved=99)
+        full = msgspec.structs.replace(known, met=tuple(sorted({*known.met, *answered(combined.asks)})), approved=99)
         _, then = await _ask(b, tool.spec, action, args, own, full, sums)
         hypothetical = then.verdict
         if then.verdict not in ("allow", "escalate"):
             combined = msgspec.structs.replace(then, code=then.code or "policy")
+        elif lacks := next((why for a in combined.asks if a.to == "log" and (why := b.lacks(a.chain))), ""):
+            combined = j.combine([*own, j.Answer(layer="policy", verdict="error", code="no_evidence", errors=(lacks,))])
     decision = _decision(combined, hypothetical, s.env.time.now() - began)
     if combined.verdict == "allow" and not action.reserves:
         for r in (*got.reserves, *got.used):
@@ -191,7 +203,7 @@ async def _wanted(
     except (ValueError, KeyError, TypeError):
         return {}  # the judgement itself comes to the same error
     out: dict[str, int] = {}
-    for ask in (a for x in await engines.ask(b.s.bound, facts) for a in x.asks):
+    for ask in (a for x in await engines.ask(b.s.bound, facts) for a in x.asks if a.to == "people"):
         out[ask.chain] = max(out.get(ask.chain, 0), ask.quorum)
     return out
 
@@ -208,6 +220,8 @@ async def _with_intent(
 ) -> e.Ruling:
     verdict = _verdict(b, action, combined, tool, facts, decision)
     settle = "again" if action.state == "unknown" else ""
+    if combined.verdict == "escalate" and any(a.to == "log" for a in combined.asks):
+        return msgspec.structs.replace(verdict, settle=settle)  # the log first: it takes a second, people an hour
     if combined.verdict == "escalate":
         ask = next(a for a in combined.asks)
         request = await _request(b, action, tool, args, combined, ask, "start", got.people.allowed.count(ask.chain))

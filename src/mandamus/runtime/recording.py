@@ -97,6 +97,8 @@ class Recording:
                 return self._mail(n)
             case r.TimePassed():
                 return self._time(run, n)
+            case r.EvidenceReached() as fact:
+                return e.Level(level=fact.level, root=fact.root, seq=fact.seq, size=fact.size)
             case r.RunEnded() | r.RunSealed():
                 return e.Closing()
             case _:

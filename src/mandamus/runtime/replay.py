@@ -23,7 +23,7 @@ from mandamus.core.clock import Clock
 from mandamus.core.definition import ToolSpec
 from mandamus.core.records import BodyPart, Record
 from mandamus.core.rules import NotDue, decide, due, owned
-from mandamus.core.run import EMPTY, Action, Waiting, decision_of
+from mandamus.core.run import EMPTY, Action, Waiting, decision_of, levels
 from mandamus.core.seal import Draft, Position
 from mandamus.core.semantic import differences, meaning, semantic_hash
 from mandamus.errors import Misuse
@@ -302,9 +302,13 @@ class _Recorded(Judging):
             exhausted=exhausted,
         )
 
+    def lacks(self, level: str) -> str:
+        """That day's answer was recorded as an error, or there was none."""
+        return ""
+
     def _answered(self, action: Action) -> set[str]:
-        """Chains whose people approved, as the chain tells."""
-        chains = {g.chain for g in action.granted}
+        """Chains whose people approved, and levels that were reached, as the chain tells."""
+        chains = {g.chain for g in action.granted} | set(levels(self.run, action.seq))
         if action.request and decision_of(action.request) == "approve":
             chains.add(action.request.chain)
         return chains

@@ -18,7 +18,7 @@ from mandamus.runtime import owed, recover
 from mandamus.runtime.env import Env
 
 HOLDS = 3  # a duty is free again after this many of its turns were missed
-WAITS = ("people", "time", "child")  # what a living owner has left; of what still runs, its owner knows
+WAITS = ("people", "level", "time", "child")  # what a living owner has left; of what still runs, its owner knows
 RUNS_MAX = 256  # chains that one sweep reads
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from mandamus.core import effects as e
-from mandamus.runtime import ask, execute, judge, prepare
+from mandamus.runtime import ask, execute, judge, levels, prepare
 from mandamus.runtime.session import Session
 
 
@@ -20,6 +20,7 @@ PERFORMERS: dict[type[e.Effect], Callable[[Session, Any], Coroutine[Any, Any, e.
     e.Judge: judge.perform,
     e.Execute: execute.perform,
     e.Reconcile: execute.reconcile,
+    e.Await: levels.perform,
     e.Seal: _seal,
 }
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import cedarpy
 import msgspec
 
+from mandamus.core.asks import united
 from mandamus.core.canonical import canon, digest
 from mandamus.core.cedartext import Plan, Reads, as_plan, cut, picked, plan_of, question, read_by, schema_of
 from mandamus.core.definition import ToolSpec
@@ -172,10 +173,10 @@ class CedarEngine:
 
     def _asks(self, notes: Sequence[Note]) -> tuple[Ask, ...]:
         """The largest quorum for each chain, never below what the chain itself demands of its first tier."""
-        wanted: dict[str, int] = {}
-        for note in notes:
-            wanted[note.chain] = max(wanted.get(note.chain, 0), note.approvals, self._book.chains[note.chain].tiers[0].quorum)
-        return tuple(Ask(chain=chain, quorum=quorum) for chain, quorum in sorted(wanted.items()))
+        return united(note.evidence or self._people(note) for note in notes)
+
+    def _people(self, note: Note) -> Ask:
+        return Ask(chain=note.chain, quorum=max(note.approvals, self._book.chains[note.chain].tiers[0].quorum))
 
     def _told(self, verdict: Literal["allow", "escalate", "deny"], notes: Sequence[Note], **more: Any) -> Judgement:
         if len(notes) > 1:

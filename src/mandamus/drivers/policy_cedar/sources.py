@@ -16,14 +16,18 @@ from typing import Any, Literal, Protocol
 import cedarpy
 from msgspec import Struct
 
+from mandamus.core.asks import WITHIN_MAX_MS, WITHIN_MS, level
 from mandamus.core.cedartext import Reads, read_by
 from mandamus.core.facts import DEFAULT_CHAIN, Chain
+from mandamus.core.records import Ask
 from mandamus.core.rulebook import Source
 from mandamus.core.strict import NoFile, Places, did_you_mean
 from mandamus.errors import Misuse
 
 KNOWN = ("id", "name", "verdict", "approvals", "chain", "evidence", "reason", "obligation", "on_deny")
-_NOT_BUILT = ("evidence", "obligation")
+_NOT_BUILT = ("obligation",)
+_evidence = re.compile(r"(sealed|witnessed)(?: within ([1-9][0-9]{0,5})([smhd]))?").fullmatch
+_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _id = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}").fullmatch
 _rest = re.compile(r'//[^\n]*|"(?:[^"\\]|\\.)*"|;|[^\s";/]+|/|\s+|"', re.DOTALL)
 
@@ -38,6 +42,7 @@ class Note(Struct, frozen=True):
     reason: str
     approvals: int
     chain: str
+    evidence: Ask | None
     on_deny: str
     conditions: Any
 
@@ -201,7 +206,8 @@ def _note(body: dict[str, Any], place: str, chains: dict[str, Chain]) -> Note:
         name=said.get("name", ""),
         reason=said.get("reason", ""),
         approvals=_approvals(said, verdict, place),
-        chain=said.get("chain", DEFAULT_CHAIN.id) if verdict == "escalate" else "",
+        chain=said.get("chain", DEFAULT_CHAIN.id) if verdict == "escalate" and "evidence" not in said else "",
+        evidence=_level(said, verdict, place),
         on_deny=_on_deny(said, verdict, place),
         conditions=body["conditions"],
     )
@@ -238,6 +244,21 @@ def _approvals(said: dict[str, str], verdict: str, place: str) -> int:
     return int(text)
 
 
+def _level(said: dict[str, str], verdict: str, place: str) -> Ask | None:
+    """What is asked of the log. Whoever asks people too writes a second policy: each of them says when it is answered."""
+    if "evidence" not in said:
+        return None
+    match = _evidence(said["evidence"])
+    if match is None or verdict != "escalate" or "chain" in said or "approvals" in said:
+        why = 'it stands beside @verdict("escalate"), without @chain and @approvals'
+        expected = '"sealed", "witnessed" or "witnessed within 2h"'
+        raise Misuse("@evidence", code="MDM-0745", where=place, expected=expected, found=said["evidence"][:40], why=why)
+    within = int(match[2]) * _MS[match[3]] if match[2] else WITHIN_MS
+    if within > WITHIN_MAX_MS:
+        raise Misuse("@evidence: longer than a year", code="MDM-0745", where=place, found=said["evidence"][:40])
+    return level(match[1], within)
+
+
 def _on_deny(said: dict[str, str], verdict: str, place: str) -> str:
     word = said.get("on_deny", "")
     if word not in ("", "feedback", "halt") or (word and verdict != "deny"):
@@ -247,9 +268,10 @@ def _on_deny(said: dict[str, str], verdict: str, place: str) -> str:
 
 def _can_be_met(note: Note, chains: dict[str, Chain]) -> None:
     """An escalation that never looks at people would be asked for ever."""
-    if note.chain not in chains and note.chain != DEFAULT_CHAIN.id:
-        raise Misuse(f"no chain {note.chain[:60]!r}", code="MDM-0724", where=note.place, fix=did_you_mean(note.chain, chains))
-    chains.setdefault(note.chain, DEFAULT_CHAIN)
+    if note.chain:
+        if note.chain not in chains and note.chain != DEFAULT_CHAIN.id:
+            raise Misuse(f"no chain {note.chain[:60]!r}", code="MDM-0724", where=note.place, fix=did_you_mean(note.chain, chains))
+        chains.setdefault(note.chain, DEFAULT_CHAIN)
     reads: Reads = set()
     read_by(note.conditions, reads)
     if not any(not path or path[0] == "people" for path, _ in reads):
@@ -258,5 +280,5 @@ def _can_be_met(note: Note, chains: dict[str, Chain]) -> None:
             code="MDM-0746",
             where=note.place,
             why="judged again with every vote, it would escalate again",
-            fix=f'unless {{ context.people.met.contains("{note.chain}") }}',
+            fix=f'unless {{ context.people.met.contains("{note.chain or note.evidence.chain}") }}',  # type: ignore[union-attr]
         )
