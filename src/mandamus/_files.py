@@ -17,15 +17,15 @@ from mandamus.errors import EngineFault, MandamusError, Unavailable
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def put(path: Path, raw: bytes) -> None:
-    """Beside its place, flushed, then moved there; a link stays one, and a file keeps its mode.
+def put(path: Path, raw: bytes, mode: int = 0o666) -> None:
+    """Beside its place, flushed, then moved there; a link stays one, and a file keeps its mode. `mode`: of a new one, under the umask.
 
     Raises OSError; the file is then what it was before.
     """
     target = Path(os.path.realpath(path))
     draft = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
     try:
-        with open(draft, "xb") as file:
+        with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(raw)
             file.flush()
             os.fsync(file.fileno())

@@ -106,7 +106,7 @@ def _pattern(tool: str, args: tuple[str, ...]) -> dict[str, Any]:
 async def _grant(cli: Cli, reference: str, standing: Standing, key_file: str | None) -> int:
     from mandamus import wiring
 
-    signer = open_key(cli, key_file)
+    signer = open_key(cli, key_file, ssh=True)
     with contextlib.redirect_stdout(sys.stderr):
         agent = agents.load(reference)
         async with cli.env() as env:
@@ -195,10 +195,10 @@ async def allowances(cli: Cli, ledger: Ledger) -> list[Stands]:
     log = authorities.read(records)
     opened = records[0].fact if records else None
     out = []
-    for name, (_, record) in log.granted.items():
+    for name, (version, record) in log.granted.items():
         assert isinstance(opened, r.LogOpened)
         envelope = canon(await read.value(ledger, record, "ballot"))
-        found = ballots.examine_standing(envelope, trust, authorities.admins(opened, trust), opened.quorum)
+        found = ballots.examine_standing(envelope, trust, authorities.admins(opened, trust, log.before(version)), opened.quorum)
         out.append(await _stands(ledger, name, record, envelope, found, name in log.withdrawn))
     return out
 
@@ -274,7 +274,7 @@ def withdraw(cli: Cli, name: str, key_file: str | None) -> int:
 
 async def _withdraw(cli: Cli, name: str, key_file: str | None) -> int:
     async with cli.env() as env:
-        principal = principal_of(open_key(cli, key_file), env.trust()) if key_file else "p-administrator"
+        principal = principal_of(open_key(cli, key_file, ssh=True), env.trust()) if key_file else "p-administrator"
         found = [a for a in await allowances(cli, env.ledger) if name and a.name.startswith(name.lower())]
         if len(found) != 1:
             what = f"{len(found)} allowances begin with {name[:20]!a}" if found else f"there is no allowance {name[:20]!a}"

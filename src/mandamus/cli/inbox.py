@@ -28,7 +28,7 @@ async def _inbox(cli: Cli, principal: str | None) -> int:
     broken: list[tuple[str, MandamusError]] = []
     async with cli.reading() as ledger:
         home = wiring.home_of(cli.uri)
-        trust, whom = home.known(), Whom(home.folder)
+        trust, whom = await read.in_force(ledger, home.known()), Whom(home.folder)
         for run in [h.run async for h in ledger.runs(state="people") if h.run != LOG]:
             try:
                 story = await read.story(ledger, run)

@@ -21,17 +21,26 @@ from mandamus.core.strict import did_you_mean
 from mandamus.errors import Misuse, Refused
 
 STATEMENT_US = 3_600_000_000
+KINDS = {"ed25519": 0x01, "p256": 0x02, "cosigner": 0x04}  # as proof/keys.py has them, which nobody needs for --help
 
 
 @verb("new", exits={0: "made"})
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE|URI")
+@click.option("--kind", type=click.Choice(list(KINDS)), default="ed25519", help="p256 signs bundles; cosigner is a witness's.")
 @click.option("--name", required=True, metavar="NAME", help="A name for the key, printable and without spaces; it is public.")
 @click.option("--passphrase", "protected", is_flag=True, help=f"Ask for a passphrase (or take ${PASSPHRASE}).")
-def new(cli: Cli, file: str, name: str, protected: bool) -> int:
-    """Make an Ed25519 key in FILE (mode 0600) and print its public line. A file that exists is never replaced."""
-    from mandamus.drivers.sign_file import FileSigner
+def new(cli: Cli, file: str, kind: str, name: str, protected: bool) -> int:
+    """Make a key in FILE (mode 0600), or in a token (pkcs11:…), and print its public line. A key that exists is never replaced."""
+    if file.startswith("pkcs11:"):
+        if protected:
+            raise Misuse("a token has a PIN, not a passphrase", code="MDM-0003", fix="&pin-source=env:NAME in the address")
+        from mandamus import wiring
 
-    signer = FileSigner.create(file, name, _passphrase(cli) if protected else None)
+        signer = wiring.make_signer(file, name, KINDS[kind])
+    else:
+        from mandamus.drivers.sign_file import FileSigner
+
+        signer = FileSigner.create(file, name, _passphrase(cli) if protected else None, KINDS[kind])
     enrol = cli.command(f"key enroll --principal p-... --role ROLE --vkey '{signer.vkey}'")
     cli.tell(
         {"file": file, "id": signer.keyid, "name": signer.key.name, "vkey": signer.vkey},
@@ -72,7 +81,7 @@ def _public(cli: Cli, key_file: str | None, vkey: str | None) -> Any:
     from mandamus.cli.keys import open_key
     from mandamus.proof.keys import parse_vkey
 
-    return parse_vkey(vkey.strip()) if vkey is not None else open_key(cli, key_file).key
+    return parse_vkey(vkey.strip()) if vkey is not None else open_key(cli, key_file, ssh=True).key
 
 
 def _new_ledger(cli: Cli) -> None:

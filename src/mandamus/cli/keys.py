@@ -15,6 +15,7 @@ from mandamus.errors import Misuse, Refused
 
 if TYPE_CHECKING:
     from mandamus.drivers.sign_file import FileSigner
+    from mandamus.drivers.sign_ssh import SshSigner
     from mandamus.proof.trust import Trust
 
 PASSPHRASE = "MANDAMUS_KEY_PASSPHRASE"
@@ -44,8 +45,9 @@ VOTES = "mandamus key new alice.pem --name alice && mandamus key enroll --princi
 SIGNS = "mandamus key new author.pem --name NAME, then again with --key author.pem"
 
 
-def open_key(cli: Cli, path: str | None, fix: str = VOTES) -> FileSigner:
-    """The key file; asks for its passphrase when it has one. Raises Misuse with the way out; `fix` when none was given."""
+def open_key(cli: Cli, path: str | None, fix: str = VOTES, *, ssh: bool = False) -> FileSigner | SshSigner:
+    """The key file; asks for its passphrase when it has one. With `ssh`, as for what people sign, `id_ed25519.pub` is a key of ssh, and
+    ssh-agent signs. Raises Misuse with the way out; `fix` when none was given."""
     from mandamus.drivers.sign_file import FileSigner
 
     if not path:
@@ -55,6 +57,10 @@ def open_key(cli: Cli, path: str | None, fix: str = VOTES) -> FileSigner:
             expected="--key FILE",
             fix=fix,
         )
+    if ssh and path.endswith(".pub"):
+        from mandamus.drivers.sign_ssh import SshSigner
+
+        return SshSigner.open(path)
     _looks_like_a_key(path)
     secret = os.environ.get(PASSPHRASE)
     try:
@@ -82,7 +88,7 @@ def _looks_like_a_key(path: str) -> None:
         raise Misuse("this is no key file", code="MDM-0191", where=path, fix="mandamus key new FILE --name NAME makes one")
 
 
-def principal_of(signer: FileSigner, trust: Trust) -> str:
+def principal_of(signer: FileSigner | SshSigner, trust: Trust) -> str:
     """Whose vote this key is. Raises Refused when it is nobody's."""
     found = trust.approvers.get(signer.key.public)
     if found is None:

@@ -13,12 +13,14 @@ from mandamus.core.canonical import accept
 from mandamus.core.clock import rfc3339
 from mandamus.core.fold import fold
 from mandamus.core.payload import SALT, opened
-from mandamus.core.records import LOG, AnyRecord, event_hash
+from mandamus.core.records import LOG, AnyRecord, KeyChanged, decode, event_hash
 from mandamus.core.run import IN_DOUBT, Action, Run, Waiting, ripe
 from mandamus.errors import Misuse, ProofError
 from mandamus.ports import Head, Ledger
+from mandamus.proof import authority
 from mandamus.proof.chain import walk
 from mandamus.proof.report import Finding
+from mandamus.proof.trust import Trust
 
 
 @dataclass(frozen=True)
@@ -166,3 +168,9 @@ def away(instant: int, now: int) -> str:
         if seconds >= size:
             return f"{'in ' if instant >= now else ''}{seconds // size} {unit}{'' if instant >= now else ' ago'}"
     return f"{'in ' if instant >= now else ''}{seconds} s{'' if instant >= now else ' ago'}"
+
+
+async def in_force(ledger: Ledger, trust: Trust) -> Trust:
+    """The trust file without the keys that chain `log` has revoked."""
+    facts = [decode(raw).fact async for raw in ledger.read(LOG)]
+    return authority.believed(trust, [fact for fact in facts if isinstance(fact, KeyChanged)])

@@ -30,9 +30,9 @@ def cancel(cli: Cli, run_id: str, key_file: str | None, halt: bool, **given: Any
 async def _cancel(cli: Cli, text: str, key_file: str | None, mode: Literal["cancel", "halt"], once: str | None, dry_run: bool) -> int:
     from mandamus import wiring
 
-    signer = open_key(cli, key_file)
+    signer = open_key(cli, key_file, ssh=True)
     async with cli.reading() as ledger:
-        trust = wiring.home_of(cli.uri).known()
+        trust = await read.in_force(ledger, wiring.home_of(cli.uri).known())
         principal = principal_of(signer, trust)
         story = await read.story(ledger, text)
         nonce = requests.nonce(signer, once, story.id) if once else secrets.token_hex(16)

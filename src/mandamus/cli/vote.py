@@ -93,10 +93,10 @@ def settle(cli: Cli, id_: str, word: str | None, **given: Any) -> int:
 
 # -- one vote after the other ------------------------------------------------------------------------------------------------------
 async def _vote(cli: Cli, ids: tuple[str, ...], wish: Wish) -> int:
-    signer = open_key(cli, wish.key_file)
+    signer = open_key(cli, wish.key_file, ssh=True)
     async with cli.reading() as ledger:
         home = _home(cli)
-        trust, whom = home.known(), Whom(home.folder)
+        trust, whom = await read.in_force(ledger, home.known()), Whom(home.folder)
         principal = principal_of(signer, trust)
         names = {id: await _nonce(ledger, id, signer, wish.once) for id in ids}
         before = await _before(ledger, names, wish, trust, principal) if wish.once else {}

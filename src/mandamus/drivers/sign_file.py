@@ -1,4 +1,4 @@
-"""Port `Signer`, by a private key in a file: Ed25519, PKCS#8 PEM, mode 0600, with an optional passphrase.
+"""Port `Signer`, by a private key in a file: Ed25519 or P-256, PKCS#8 PEM, mode 0600, with an optional passphrase.
 
 The file holds a first line `# vkey NAME+ID+KEY` and the PEM block. The rule a newcomer would break: a key file that others can read
 is refused, not repaired; whoever could read it may have signed with it already.
@@ -15,26 +15,31 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, utils
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
     NoEncryption,
     PrivateFormat,
+    PublicFormat,
     load_pem_private_key,
 )
 
 from mandamus.errors import Misuse
-from mandamus.proof.keys import VKey, parse_vkey, vkey
+from mandamus.proof.keys import ED25519, P256, VKey, parse_vkey, vkey
 
 KEY_FILE_BYTES_MAX = 16 * 1024
+PASSPHRASE = "MANDAMUS_KEY_PASSPHRASE"
 _HEAD = "# vkey "
+Private = Ed25519PrivateKey | ec.EllipticCurvePrivateKey
 
 
 class FileSigner:
     """`FileSigner.open("keys/alice.pem").sign(message)`. The private key never leaves this object, not even by its repr."""
 
-    def __init__(self, private: Ed25519PrivateKey, key: VKey) -> None:
+    def __init__(self, private: Private, key: VKey) -> None:
         self._private, self.key = private, key
 
     @property
@@ -46,21 +51,27 @@ class FileSigner:
         return self.key.id
 
     def sign(self, message: bytes) -> bytes:
-        return self._private.sign(message)
+        """64 bytes; of a P-256 key r and s."""
+        if isinstance(self._private, Ed25519PrivateKey):
+            return self._private.sign(message)
+        r, s = utils.decode_dss_signature(self._private.sign(message, ec.ECDSA(SHA256())))
+        return r.to_bytes(32, "big") + s.to_bytes(32, "big")
 
     def __repr__(self) -> str:
         return f"FileSigner({self.key.name}+{self.key.id})"
 
     @classmethod
-    def create(cls, path: str | Path, name: str | Callable[[bytes], str], passphrase: bytes | None = None) -> FileSigner:
-        """A new key under this name, which may be made from the public key. Raises Misuse.
+    def create(
+        cls, path: str | Path, name: str | Callable[[bytes], str], passphrase: bytes | None = None, kind: int = ED25519
+    ) -> FileSigner:
+        """A new key under this name, which may be made from the public key. `kind`: as in proof/keys.py. Raises Misuse.
 
         The file appears whole or not at all, and never replaces another.
         """
         target = Path(path)
-        private = Ed25519PrivateKey.generate()
-        public = private.public_key().public_bytes_raw()
-        key = vkey(name(public) if callable(name) else name, public)
+        private: Private = ec.generate_private_key(ec.SECP256R1()) if kind == P256 else Ed25519PrivateKey.generate()
+        public = _public(private)
+        key = vkey(name(public) if callable(name) else name, public, kind)
         if passphrase is not None and not passphrase:
             raise Misuse("an empty passphrase protects nothing", code="MDM-0191", fix="leave it out, or choose one")
         sealed = BestAvailableEncryption(passphrase) if passphrase else NoEncryption()
@@ -84,11 +95,31 @@ class FileSigner:
             raise Misuse(f"the key file {what}", code="MDM-0191", where=str(target)) from None
         except (ValueError, UnsupportedAlgorithm):
             raise _not_a_key(target, "the passphrase is wrong, or it holds no readable PKCS#8 key") from None
-        if not isinstance(private, Ed25519PrivateKey):
-            raise _not_a_key(target, "it holds a key of another kind than Ed25519")
-        if private.public_key().public_bytes_raw() != key.public:
+        if not isinstance(private, Private) or isinstance(private, Ed25519PrivateKey) == (key.kind == P256):
+            raise _not_a_key(target, "it holds a key of another kind than its first line says")
+        if _public(private) != key.public:
             raise _not_a_key(target, "its first line names another key than it holds")
         return cls(private, key)
+
+
+def from_uri(uri: str, name: str | Callable[[bytes], str] = "") -> FileSigner:
+    """`file:///FILE`; its passphrase stands in $MANDAMUS_KEY_PASSPHRASE, if it has one. Its name is the one that stands in the file."""
+    if not uri.startswith("file:///"):
+        raise Misuse("this is no address of a key file", code="MDM-0986", expected="file:///FILE", found=uri[:60])
+    secret = os.environ.get(PASSPHRASE)
+    path = uri.removeprefix("file://")
+    try:
+        return FileSigner.open(path, secret.encode() if secret else None)
+    except Misuse as error:
+        if secret and "has no passphrase" in error.diagnosis.what:
+            return FileSigner.open(path)
+        raise
+
+
+def _public(private: Private) -> bytes:
+    if isinstance(private, Ed25519PrivateKey):
+        return private.public_key().public_bytes_raw()
+    return private.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
 
 
 def _read(path: Path) -> bytes:

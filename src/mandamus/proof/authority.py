@@ -1,26 +1,38 @@
 """Who may widen authority, and what chain `log` says about it up to a version.
 
 A record on chain `log` that widens authority carries, as payload `statement`, a DSSE by m of the administrators that `LogOpened`
-names; an allowance carries their signatures on the envelope of its own `ballot`; what narrows authority needs none. Either raises the
-account `authority` by one: the n-th such record makes version n. A stop narrows, but it moves runs: an approver or an administrator
-signs it like any other stop.
+names, or that took their place since; a key that takes another's place has signed it too, and so has the other. An allowance carries
+their signatures on the envelope of its own `ballot`; what narrows authority needs none. Either raises the account `authority` by one: the
+n-th such record makes version n. A stop narrows, but it moves runs: an approver or an administrator signs it like any other stop.
 The rule a newcomer would break: `LogOpened` is not believed for being in the log. An administrator's key must stand in the trust file too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct
 
 from mandamus.core.canonical import accept, canon
-from mandamus.core.records import LOG, AnyRecord, Fact, KeyChanged, LogOpened, PolicyChanged, StopRequested, Voted, VoteWithdrawn
-from mandamus.errors import ProofError
+from mandamus.core.records import (
+    LOG,
+    AnyRecord,
+    Fact,
+    HoldLifted,
+    HoldPlaced,
+    KeyChanged,
+    LogOpened,
+    PolicyChanged,
+    StopRequested,
+    Voted,
+    VoteWithdrawn,
+)
+from mandamus.errors import Misuse, ProofError
 from mandamus.proof import ballot as ballots
 from mandamus.proof import dsse, mail
-from mandamus.proof.keys import VKey
+from mandamus.proof.keys import VKey, parse_vkey
 from mandamus.proof.report import Broken, Finding
 from mandamus.proof.trust import Trust
 
@@ -42,7 +54,7 @@ class Widening(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 def raises(fact: Fact) -> bool:
     """Does this fact, on chain `log`, raise the account `authority`?"""
-    return isinstance(fact, StopRequested | PolicyChanged | KeyChanged | VoteWithdrawn) or (
+    return isinstance(fact, StopRequested | PolicyChanged | KeyChanged | VoteWithdrawn | HoldPlaced | HoldLifted) or (
         isinstance(fact, Voted) and fact.scope == "standing"
     )
 
@@ -51,7 +63,7 @@ def widens(fact: Fact) -> bool:
     """Must it carry a statement?"""
     if isinstance(fact, KeyChanged):
         return fact.new is not UNSET
-    return isinstance(fact, PolicyChanged) or (isinstance(fact, Voted) and fact.scope == "standing")
+    return isinstance(fact, PolicyChanged | HoldLifted) or (isinstance(fact, Voted) and fact.scope == "standing")
 
 
 def signable(fact: Fact) -> dict[str, Any]:
@@ -65,13 +77,23 @@ def statement(fact: Fact, *, expires: int, nonce: str, origin: str) -> bytes:
     return canon(msgspec.to_builtins(said))
 
 
-def check_statement(envelope: bytes, fact: Fact, opened: LogOpened, trust: Trust, seen: set[str]) -> str:
-    """ "" when the statement widens exactly this, now, for the first time; else why not. Remembers its nonce in `seen`."""
-    keys = admins(opened, trust)
+def check_statement(envelope: bytes, fact: Fact, opened: LogOpened, keys: Sequence[VKey], seen: set[str]) -> str:
+    """ "" when the statement widens exactly this, now, for the first time; else why not. Remembers its nonce in `seen`.
+
+    `keys`: the administrators of then (`admins`). A key that takes another's place has signed it too, and so has the other.
+    """
     if not keys:
         return "no administrator that the log names stands in the trust file"
     try:
-        said = msgspec.convert(accept(dsse.check(envelope, PAYLOAD_TYPE, keys, max(1, opened.quorum)).payload), Widening)
+        pair = _both(fact)
+        done = dsse.check(envelope, PAYLOAD_TYPE, [*keys, *(key for key in pair if key not in keys)])
+        if len([key for key in done.keys if key in keys]) < max(1, opened.quorum):
+            return f"fewer than {opened.quorum} administrators signed it"
+        if missing := [key for key in pair if key not in done.keys]:
+            return f"{missing[0].name}+{missing[0].id} did not sign that one takes the other's place"
+        said = msgspec.convert(accept(done.payload), Widening)
+    except Misuse as error:
+        return error.diagnosis.what
     except ProofError as error:
         return error.diagnosis.what
     except (ValueError, TypeError, msgspec.ValidationError):
@@ -85,10 +107,27 @@ def check_statement(envelope: bytes, fact: Fact, opened: LogOpened, trust: Trust
     return "the statement had expired" if clock is not None and clock.now >= said.expires else ""
 
 
-def admins(opened: LogOpened, trust: Trust) -> list[VKey]:
-    """Keys of role admin that the log names *and* the trust file holds."""
+def _both(fact: Fact) -> list[VKey]:
+    """The two keys of a rotation. Raises Misuse for one that is none."""
+    if not isinstance(fact, KeyChanged) or fact.old is UNSET or fact.new is UNSET:
+        return []
+    return [parse_vkey(fact.old), parse_vkey(fact.new)]
+
+
+def admins(opened: LogOpened, trust: Trust, changes: Iterable[KeyChanged] = ()) -> list[VKey]:
+    """Administrators that the log names, at its opening or by `changes` up to then, *and* that the trust file holds."""
     named = {key.key for key in opened.keys if key.role == ADMIN}
+    for change in changes:
+        if change.role == ADMIN:
+            named = named - {change.old or ""} | ({change.new} if change.new else set())
     return [key for key in trust.admins if str(key) in named]
+
+
+def believed(trust: Trust, changes: Iterable[KeyChanged]) -> Trust:
+    """The trust file without the people's keys that the log has retired. The file may lag behind; nobody waits for it."""
+    gone = {change.old for change in changes if change.old}
+    approvers = {public: entry for public, entry in trust.approvers.items() if str(entry[1]) not in gone}
+    return trust if len(approvers) == len(trust.approvers) else msgspec.structs.replace(trust, approvers=approvers)
 
 
 class Authority:
@@ -97,15 +136,16 @@ class Authority:
     def __init__(self) -> None:
         self.version = 0
         self.revoked: dict[str, int] = {}
+        self.keys: list[tuple[int, KeyChanged]] = []
         self.granted: dict[str, tuple[int, AnyRecord]] = {}
         self.withdrawn: dict[str, int] = {}
-        self.widened: list[AnyRecord] = []
+        self.widened: list[tuple[int, AnyRecord]] = []
         self.stops: list[tuple[int, AnyRecord]] = []
 
     @property
     def signed(self) -> list[AnyRecord]:
         """Records that count only with somebody's signature."""
-        return [*self.widened, *(record for _, record in self.stops)]
+        return [record for _, record in (*self.widened, *self.stops)]
 
     def stopped(self, agent: str, tenant: str, version: int) -> AnyRecord | None:
         """The stop that was in force for this agent or tenant at `version`."""
@@ -114,6 +154,14 @@ class Authority:
 
     def was_revoked(self, key: VKey, version: int) -> bool:
         return self.revoked.get(str(key), version + 1) <= version
+
+    def retired(self, key: VKey) -> bool:
+        """Whether this chain says that the key is none any more: what is signed with it over this chain was signed too late."""
+        return str(key) in self.revoked
+
+    def before(self, version: int) -> list[KeyChanged]:
+        """The changes of keys that stood when `version` was made."""
+        return [change for n, change in self.keys if n < version]
 
 
 Open = Callable[[AnyRecord, str], bytes | None]
@@ -127,9 +175,11 @@ def read(records: Sequence[AnyRecord]) -> Authority:
             continue
         out.version += 1
         if widens(fact):
-            out.widened.append(record)
-        if isinstance(fact, KeyChanged) and fact.old is not UNSET:
-            out.revoked.setdefault(fact.old, out.version)
+            out.widened.append((out.version, record))
+        if isinstance(fact, KeyChanged):
+            out.keys.append((out.version, fact))
+            if fact.old is not UNSET:
+                out.revoked.setdefault(fact.old, out.version)
         elif isinstance(fact, StopRequested):
             out.stops.append((out.version, record))
         elif isinstance(fact, VoteWithdrawn):
@@ -156,18 +206,20 @@ def check(records: Sequence[AnyRecord], authority: Authority, origin: str, trust
             )
         )
     seen: set[str] = set()
-    for record in authority.widened:
+    for version, record in authority.widened:
+        keys = admins(opened, trust, authority.before(version))
         if isinstance(record.fact, Voted):
-            why = _why_no_allowance(payload(record, "ballot"), record.fact, opened, trust)
+            why = _why_no_allowance(payload(record, "ballot"), record.fact, opened, trust, keys)
         else:
             envelope = payload(record, "statement")
-            why = "it carries no statement" if envelope is None else check_statement(envelope, record.fact, opened, trust, seen)
+            why = "it carries no statement" if envelope is None else check_statement(envelope, record.fact, opened, keys, seen)
         if why:
             what = f"it widens authority, but {why}"
             fix = "trust the log's administrators by `admin` lines, if you do" if "trust file" in why else ""
             raise Broken(Finding(what, code="MDM-0651", chain=LOG, event=record.seq, type=record.type, fix=fix))
-    for _, record in authority.stops:
-        if why := why_no_stop(payload(record, "statement"), record.fact, opened, trust):
+    for version, record in authority.stops:
+        keys = admins(opened, trust, authority.before(version))
+        if why := why_no_stop(payload(record, "statement"), record.fact, opened, trust, keys):
             what = f"it stops runs, but {why}"
             raise Broken(Finding(what, code="MDM-0651", chain=LOG, event=record.seq, type=record.type))
     return len(authority.signed)
@@ -177,11 +229,11 @@ def covers(stop: Any, agent: str, tenant: str) -> bool:
     return bool(stop.agent == agent or stop.tenant == tenant)
 
 
-def why_no_stop(envelope: bytes | None, fact: Any, opened: LogOpened, trust: Trust) -> str:
+def why_no_stop(envelope: bytes | None, fact: Any, opened: LogOpened, trust: Trust, keys: Sequence[VKey]) -> str:
     """Why a stop on chain `log` counts for nothing; "" when whoever it names signed exactly this."""
     if envelope is None:
         return "nobody signed it: it carries no statement"
-    found = mail.check_log_stop(envelope, trust, admins(opened, trust))
+    found = mail.check_log_stop(envelope, trust, keys)
     if isinstance(found, str):
         return f"its statement does not count: {found.replace('_', ' ')}"
     principal, said = found
@@ -194,10 +246,9 @@ def part_of(fact: Fact) -> str:
     return "ballot" if isinstance(fact, Voted) else "statement"
 
 
-def _why_no_allowance(envelope: bytes | None, fact: Voted, opened: LogOpened, trust: Trust) -> str:
+def _why_no_allowance(envelope: bytes | None, fact: Voted, opened: LogOpened, trust: Trust, keys: Sequence[VKey]) -> str:
     if envelope is None:
         return "it carries no ballot"
-    keys = admins(opened, trust)
     if not keys:
         return "no administrator that the log names stands in the trust file"
     found = ballots.examine_standing(envelope, trust, keys, opened.quorum)

@@ -158,7 +158,7 @@ def examine_standing(envelope: bytes, trust: Trust, admins: Sequence[VKey], quor
     """An allowance widens authority: one approver and `quorum` administrators have signed the same envelope."""
     people = [key for _, key in trust.approvers.values()]
     try:
-        done = dsse.check(envelope, PAYLOAD_TYPE, [*people, *admins])
+        done = dsse.check(envelope, PAYLOAD_TYPE, [*people, *admins], ssh=True)
         ballot = decode(done.payload)
     except (ProofError, ValueError) as error:
         return "malformed" if isinstance(error, ValueError) or error.diagnosis.code == "MDM-0620" else "forged"
@@ -181,7 +181,7 @@ def who_signed(envelope: bytes, payload_type: str, trust: Trust) -> tuple[str, b
     if not candidates:
         return "not_an_approver"
     try:
-        done = dsse.check(envelope, payload_type, [key for _, key in candidates])
+        done = dsse.check(envelope, payload_type, [key for _, key in candidates], ssh=True)
     except ProofError:
         return "forged"
     return trust.approvers[done.keys[0].public][0], done.payload, done.keys[0]

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from mandamus.core.canonical import accept, canon
 from mandamus.errors import ProofError
-from mandamus.proof.keys import VKey, b64, unb64, verify
+from mandamus.proof import sshsig
+from mandamus.proof.keys import ED25519, VKey, b64, unb64, verify
 
 SIGNATURES_MAX = 32
 ENVELOPE_BYTES_MAX = 1 << 20
@@ -76,13 +77,16 @@ def _signature(value: Any) -> tuple[str, bytes]:
     return value["keyid"], unb64(value["sig"])
 
 
-def check(raw: bytes, payload_type: str, keys: Sequence[VKey], threshold: int = 1) -> Verified:
-    """The payload, once `threshold` different keys of `keys` have signed it and no signature is anybody else's. Raises ProofError."""
+def check(raw: bytes, payload_type: str, keys: Sequence[VKey], threshold: int = 1, *, ssh: bool = False) -> Verified:
+    """The payload, once `threshold` different keys of `keys` have signed it and no signature is anybody else's. Raises ProofError.
+
+    `ssh`: a signature may also be one that `ssh-keygen -Y sign` made (proof/sshsig.py), as people's are.
+    """
     envelope = read(raw)
     if envelope.payload_type != payload_type:
         raise ProofError("the envelope is of another type", code="MDM-0622", expected=payload_type, found=envelope.payload_type[:80])
     message = pae(envelope.payload_type, envelope.payload)
-    signed = tuple(_who(keyid, signature, message, keys) for keyid, signature in envelope.signatures)
+    signed = tuple(_who(keyid, signature, message, keys, ssh) for keyid, signature in envelope.signatures)
     distinct = len({key.public for key in signed})
     if distinct != len(signed):
         raise ProofError("one key signed twice", code="MDM-0623", why="a key counts once, whatever it calls itself")
@@ -91,9 +95,10 @@ def check(raw: bytes, payload_type: str, keys: Sequence[VKey], threshold: int = 
     return Verified(envelope.payload, signed)
 
 
-def _who(keyid: str, signature: bytes, message: bytes, keys: Sequence[VKey]) -> VKey:
+def _who(keyid: str, signature: bytes, message: bytes, keys: Sequence[VKey], ssh: bool) -> VKey:
+    by_ssh = ssh and sshsig.is_one(signature)
     for key in keys:
-        if key.id == keyid and verify(key, message, signature):
+        if key.id == keyid and (sshsig.verify if by_ssh and key.kind == ED25519 else verify)(key, message, signature):
             return key
     known = any(key.id == keyid for key in keys)
     raise ProofError(

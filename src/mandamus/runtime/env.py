@@ -18,14 +18,16 @@ from typing import Any
 
 from mandamus.core.accounts import Balance
 from mandamus.core.clock import Clock
+from mandamus.core.data import SubjectRef
 from mandamus.core.definition import AgentSpec
 from mandamus.core.facts import RuleBook
 from mandamus.core.messages import Settings, ToolView
-from mandamus.ports import Ledger, Model, PolicyEngine, Signer, Time
+from mandamus.core.retention import Plan, plan_of, sensitive
+from mandamus.ports import KeyStore, Ledger, Model, PolicyEngine, Signer, Time
 from mandamus.proof.trust import Trust
 from mandamus.tool import Tool
 
-_PSEUDONYMS = b"mandamus/v1/pseudonyms\0"  # signed by nobody else, and the signature is shown to nobody: it is the key
+PSEUDONYMS = b"mandamus/v1/pseudonyms\0"  # signed by nobody else, and the signature is shown to nobody: it is the key
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -104,6 +106,8 @@ class Env:
     log: Any = None
     tlog: Any = None  # the transparency log of this ledger (runtime/tlog), where it has one
     home: Any = None
+    open_keys: Callable[[bool], KeyStore | None] | None = None  # the key store; True: also when nobody has made it yet
+    sealing: Any = None  # the SealedLedger, once a run of this process is sealed
     lingering: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # runs whose lock a tool's thread still holds
     turnstile: asyncio.Lock = field(default_factory=asyncio.Lock)  # who counts one up for all runs does it alone in this process
     line: Line | None = None  # of runs that are being opened, on a ledger that keeps their order
@@ -121,9 +125,15 @@ class Env:
         Case, width and spaces do not make another name; 32 hex digits, whatever the length of the name.
         """
         if not self._blind:
-            self._blind = hashlib.sha256(self.signer.sign(_PSEUDONYMS + self.origin.encode())).digest()
+            self._blind = self.home.blind() if self.home is not None else b""
+        if not self._blind:
+            self._blind = hashlib.sha256(self.signer.sign(PSEUDONYMS + self.origin.encode())).digest()
         plain = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
         return hmac.new(self._blind, plain.encode("utf-8", "replace"), "sha256").hexdigest()[:32]
+
+    async def subject(self, name: str) -> str:
+        """What records call a data subject: by a key of its own where there is a key store, else by this ledger's."""
+        return self.pseudonym(name) if self.sealing is None else str(await self.sealing.keys.pseudonym(name))
 
     def clock(self, tz: str, not_before: int = 0) -> Clock:
         """Now, never earlier than `not_before` (the newest time that the chain knows)."""
@@ -165,6 +175,26 @@ class Bound:
     manifest: str = ""
     trusted_code: tuple[str, ...] = ()
     children: dict[str, Bound] = field(default_factory=dict)
+
+    @property
+    def family(self) -> list[AgentSpec]:
+        """The agent, and every agent that it may hand a task to."""
+        return [self.spec, *(spec for child in self.children.values() for spec in child.family)]
+
+    @functools.cached_property
+    def sensitive(self) -> bool:
+        """Whether somebody may ask to forget what is handled here: then runs are sealed from their first record on."""
+        return any(sensitive(spec) for spec in self.family)
+
+    @functools.cached_property
+    def about(self) -> dict[str, str]:
+        """Of each tool whose data is about somebody: the argument that names whom."""
+        refs = {tool.name: getattr(tool.data, "subject", None) for tool in self.spec.tools}
+        return {name: ref.argument for name, ref in refs.items() if isinstance(ref, SubjectRef)}
+
+    @functools.cached_property
+    def plan(self) -> Plan:
+        return plan_of(self.family)
 
     @functools.cached_property
     def views(self) -> tuple[ToolView, ...]:

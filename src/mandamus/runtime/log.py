@@ -27,6 +27,7 @@ from mandamus.proof import authority
 from mandamus.proof import ballot as ballots
 from mandamus.proof import mail as post
 from mandamus.proof.ballot import Ballot
+from mandamus.proof.keys import VKey
 from mandamus.proof.trust import Trust
 from mandamus.runtime.away import elsewhere, refusal
 from mandamus.runtime.env import salts
@@ -73,6 +74,7 @@ class LogBook:
     def __init__(self, ledger: Ledger, time: Time, signer: Signer) -> None:
         self.ledger, self.time, self.signer = ledger, time, signer
         self.authority = 0
+        self._believed: tuple[Trust | None, int, Trust] = (None, 0, Trust())
         self.away = ""  # the word of the row, when this ledger was moved to another or is only arriving
         self._forget()
 
@@ -83,6 +85,7 @@ class LogBook:
         self._withdrawn: set[str] = set()
         self.policies: dict[str, str] = {}
         self._stops: list[tuple[int, r.StopRequested, bytes]] = []
+        self.changes: list[r.KeyChanged] = []
 
     async def open(self, origin: str, keys: Callable[[], Sequence[r.NamedKey]], clock: Clock) -> None:
         """Read the chain, or begin it: only then are the keys asked for, and read from their files."""
@@ -156,6 +159,8 @@ class LogBook:
                 self._withdrawn.add(fact.ballot)
             case r.PolicyChanged() as fact:
                 self.policies[fact.agent] = fact.new
+            case r.KeyChanged() as fact:
+                self.changes.append(fact)
             case r.StopRequested() as fact:
                 self._stops.append((record.seq, fact, await self._signed(record, "statement") if record.body else b""))
             case _:
@@ -176,12 +181,25 @@ class LogBook:
 
     def _why_not(self, fact: r.StopRequested, envelope: bytes, trust: Trust) -> str:
         assert self.opened is not None
-        return authority.why_no_stop(envelope or None, fact, self.opened, trust)
+        return authority.why_no_stop(envelope or None, fact, self.opened, trust, self.admins(trust))
+
+    def admins(self, trust: Trust) -> list[VKey]:
+        """The administrators of now."""
+        assert self.opened is not None
+        return authority.admins(self.opened, trust, self.changes)
+
+    def believed(self, trust: Trust) -> Trust:
+        """The trust file without the people's keys that this chain has retired."""
+        if not self.changes:
+            return trust
+        if self._believed[0] is not trust or self._believed[1] != len(self.changes):
+            self._believed = trust, len(self.changes), authority.believed(trust, self.changes)
+        return self._believed[2]
 
     async def stop(self, message: post.Stop, clock: Clock, trust: Trust) -> Head:
         """Put a signed stop of an agent or a tenant on the chain. Raises ProofError for one that would count for nothing."""
         assert self.opened is not None
-        found = post.check_log_stop(message.envelope.encode(), trust, authority.admins(self.opened, trust))
+        found = post.check_log_stop(message.envelope.encode(), trust, self.admins(trust))
         if isinstance(found, str) or found[1].origin != self.opened.origin:
             why = "wrong log" if not isinstance(found, str) else found.replace("_", " ")
             raise ProofError(f"this stop does not count: {why}", code="MDM-0651", fix="have an approver or an administrator sign it")
@@ -211,7 +229,7 @@ class LogBook:
     def _allowance(self, envelope: bytes, trust: Trust) -> Allowance | None:
         """An allowance widens authority: on the same envelope stand an approver's signature and the administrators', m of n."""
         assert self.opened is not None
-        found = ballots.examine_standing(envelope, trust, authority.admins(self.opened, trust), self.opened.quorum)
+        found = ballots.examine_standing(envelope, trust, self.admins(trust), self.opened.quorum)
         if isinstance(found, str) or found[1].origin != self.opened.origin:
             return None
         return Allowance(ballots.ballot_digest(found[1]), found[0], found[1])
