@@ -15,6 +15,7 @@ I12  no secret in log or blob                                    not here: tests
 I13  deny and approval are never bypassed                        World.send
 I14  accounts are never exceeded, resent work is counted         written, ended
 I15  snapshot + tail = full replay                               not here: none is written yet; replays: tests/e2e/test_replay.py
+I17  the log is asked for what is stored only                   SimLog.reach
 I16  each attempt stands right after an ALLOW of its moment      written
 """
 

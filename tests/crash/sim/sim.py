@@ -34,7 +34,7 @@ from tests.crash.sim import checks
 from tests.crash.sim.clock import SimTime, VirtualLoop
 from tests.crash.sim.faults import Plan
 from tests.crash.sim.store import Store
-from tests.crash.sim.worker import SimLedger, Worker
+from tests.crash.sim.worker import SimLedger, SimLog, Worker
 from tests.crash.sim.world import WORKER, World, bound_of
 
 PATIENCE_S = 6 * 3600.0  # virtual; a run that has not ended by then never will
@@ -133,7 +133,9 @@ class Sim:
                 return
 
     async def _env(self, ledger: Any, name: str, time: SimTime) -> Env:
-        return await wiring.open_env("memory:", time=time, ledger=ledger, home=self.home, worker=name)
+        env = await wiring.open_env("memory:", time=time, ledger=ledger, home=self.home, worker=name)
+        env.tlog = SimLog(ledger.worker) if isinstance(ledger, SimLedger) else None
+        return env
 
     # -- what workers tell the simulation ------------------------------------------------------------------------------------------
     def pass_by(self, worker: str, label: str, kind: str) -> str:

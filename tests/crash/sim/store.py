@@ -75,6 +75,8 @@ class Store:
 
 def _copy(value: Any) -> Any:
     """Two levels are all there is: what lies deeper is immutable."""
+    if isinstance(value, list):
+        return value.copy()
     if not isinstance(value, dict):
         return value
     return {k: v.copy() if isinstance(v, dict | list) else v for k, v in value.items()}

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
+from mandamus.core.records import EMPTY_ROOT, Anchor
 from mandamus.errors import Conflict, Misuse, Unavailable
 from mandamus.testing.power import PowerCut
 from tests.crash.sim.clock import SimTime
@@ -88,7 +90,8 @@ class SimLedger:
     """A driver as the port wants it, on a store that fails: after an unknown outcome it answers `head` only with what will last."""
 
     def __init__(self, worker: Worker) -> None:
-        self._worker, self._store = worker, worker.sim.store
+        self.worker = self._worker = worker
+        self._store = worker.sim.store
 
     @property
     def locks(self) -> bool:
@@ -226,6 +229,13 @@ class SimLedger:
     def runs(self, after: str | None = None, state: str | None = None) -> AsyncIterator[Any]:
         return self._stream("runs", after, state)
 
+    async def feed(self, after: str = "", limit: int | None = None) -> AsyncIterator[Any]:
+        """Of what no failover takes back."""
+        await self._read("feed")
+        await self._store.acknowledged()
+        for one in [one async for one in self._worker.handle.feed(after, limit)]:  # no time passes meanwhile
+            yield one
+
     def nodes(self) -> AsyncIterator[Any]:
         return self._stream("nodes")
 
@@ -252,3 +262,25 @@ class SimLedger:
     async def close(self) -> None:
         if not self._worker.dead:
             await self._worker.handle.close()
+
+
+class SimLog:
+    """The transparency log as the loop asks it: it has what is stored for good and nothing else, and it may not answer."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def offers(self, level: str) -> str:
+        return ""
+
+    async def anchor(self) -> Anchor:
+        return Anchor(root=EMPTY_ROOT, size=0)
+
+    async def reach(self, run: str, seq: int, level: str) -> Any:
+        sim = self._worker.sim
+        if await self._worker.at("ask the log", "reply") == "unavailable":
+            raise Unavailable("the log does not answer", outcome="none")
+        if seq >= len(sim.store.durable(run)):
+            sim.findings.append("I17 the log was asked for what nobody has")
+        await self._worker.at("answer of the log", "tool")
+        return SimpleNamespace(root="ab" * 32, size=seq + 1)

@@ -50,6 +50,8 @@ class World:
         approved = {f.principal for f in facts if isinstance(f, r.Voted) and f.decision == "approve" and f.about == "start"}
         if name == "wire" and len(approved) < 2:
             find("I13 approval was bypassed")
+        if name == "wire" and not _witnessed(facts, operation):
+            find("I13 evidence was bypassed")
         delay = self.sim.random.uniform(0.5, 0.9) * TIMEOUT_S if late else self.sim.random.uniform(0.001, 0.02)
         task = asyncio.get_running_loop().create_task(self._arrive(operation, ctx.run_id, effect, delay))
         self.under_way.add(task)
@@ -73,6 +75,14 @@ class World:
         settled = sum(1 for f in facts if isinstance(f, r.Voted) and f.decision == "again")
         if self.done[operation] > 1 + (0 if effect == "keyed" else settled):
             self.sim.findings.append(f"I6 {effect}: done twice")
+
+
+def _witnessed(facts: list[Any], operation: str) -> bool:
+    """Whether the proposal of this operation had reached its level before it was allowed."""
+    action = next((f.action for f in facts if isinstance(f, r.ActionStarted) and f.operation == operation), "")
+    seq = next((n for n, f in enumerate(facts) if isinstance(f, r.ActionProposed) and f.action == action), len(facts))
+    started = next((n for n, f in enumerate(facts) if isinstance(f, r.ActionStarted) and f.action == action), 0)
+    return any(isinstance(f, r.EvidenceReached) and f.level == "witnessed" and f.seq >= seq for f in facts[:started])
 
 
 # -- the agents ------------------------------------------------------------------------------------------------------------------
@@ -153,6 +163,7 @@ _POLICIES = (
     {"id": "write", "permit": {"safety": "write"}},
     {"id": "no.ban", "toolDenylist": {"tools": ["ban"]}},
     {"id": "two", "needsApproval": {"quorum": 2, "tools": ["wire"]}},
+    {"id": "seen", "needsEvidence": {"tools": ["wire"]}},
     {"id": "daily", "maxDailyLimit": {"limit": f"{LIMIT // 100}.00 USD"}},
 )
 _SCRIPTS: dict[str, list[Any]] = {
