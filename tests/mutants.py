@@ -41,6 +41,7 @@ JUDGE, RULES, FOLD, DRIVE, SESSION = "runtime/judge.py", "core/rules.py", "core/
 RULINGS, MAILED = "core/rulings.py", "core/mailed.py"
 EXECUTE, RECOVER, MEMORY, MAIL = "runtime/execute.py", "runtime/recover.py", "drivers/ledger_memory.py", "runtime/mail.py"
 LEASE = "runtime/lease.py"
+LEVELS = "tests/e2e/test_levels.py"
 
 MUTANTS = (
     m(
@@ -368,6 +369,56 @@ MUTANTS = (
         "            if not s.parked:\n                await s.say_waiting()",
         BUDGETS,
         "claimed_in_vain",
+    ),
+    m(
+        "evidence asked anew begins anew",
+        FOLD,
+        "if action.awaits is not UNSET and action.awaits.level == ask.chain:",
+        "if False:",
+        LEVELS,
+        "anew",
+    ),
+    m("evidence may come late", JUDGE, "known.met, late(run, action))", "known.met, False)", LEVELS, "in_time"),
+    m(
+        "a silent log is a yes",
+        "runtime/levels.py",
+        "async with asyncio.timeout(PATIENCE_S):\n            reached",
+        "with contextlib.suppress(Unavailable):\n            from types import SimpleNamespace\n\n"
+        "            reached = SimpleNamespace(root='', size=0)\n            reached",
+        LEVELS,
+        "does_not_answer",
+    ),
+    m(
+        "sealed is witnessed",
+        "core/run.py",
+        "witnessed = run.witnessed is not UNSET and seq <= run.witnessed",
+        "witnessed = True",
+        LEVELS,
+        "witnessed_is_more",
+    ),
+    m(
+        "a rotation without the old key",
+        "proof/authority.py",
+        "if missing := [key for key in pair if key not in done.keys]:",
+        "if missing := [key for key in pair if False]:",
+        "tests/e2e/test_key_change.py",
+        "needs_both_keys",
+    ),
+    m(
+        "an ssh signature for anything",
+        "proof/sshsig.py",
+        "return given == blob(key.public, raw, namespace) and verify_raw",
+        "return verify_raw",
+        "tests/ports/test_sign_ssh.py",
+        "byte_of_the_blob",
+    ),
+    m(
+        "a known key's bad line is passed over",
+        "proof/note.py",
+        "if found is None:\n            raise ProofError(",
+        "if found is None:\n            continue\n            raise ProofError(",
+        "tests/core/test_proof_log.py",
+        "rejects_the_whole_note",
     ),
 )
 
