@@ -206,3 +206,53 @@ def proven_raw(world: World, run: str) -> Any:
             await ledger.close()
 
     return verify(asyncio.run(build()), Trust.parse((world.folder / ".mandamus" / "trust").read_bytes()))
+
+
+# -- several administrators --------------------------------------------------------------------------------------------------
+def test_two_of_three_administrators_must_agree(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [world.ok("key", "new", f"admin{n}.pem", "--name", f"admin{n}", "--json").data["vkey"] for n in (1, 2)]
+    monkeypatch.setenv("MANDAMUS_ADMINISTRATORS", " ".join(lines))
+    monkeypatch.setenv("MANDAMUS_ADMINISTRATORS_QUORUM", "2")
+    told = world("run", "payout.py:small", "Pay")
+    assert (told.code, "MDM-0342" in told.err) == (3, True)
+    (statement,) = (world.folder / ".mandamus" / "statements").iterdir()
+    assert world("key", "sign", str(statement), "--key", "admin1.pem").code == 2  # nobody can be asked here
+    shown = world.ok("key", "sign", str(statement), "--key", "admin1.pem", "--yes")
+    assert "PolicyChanged" in shown.out
+    assert world("key", "sign", str(statement), "--key", "admin1.pem", "--yes").code == 1
+    run = paid(world)
+    proven(world, run)
+    assert not statement.exists()
+
+    world.ok("key", "new", "carol.pem", "--name", "carol")
+    enroll = ("key", "enroll", "--principal", "p-carol", "--role", "treasury", "--key", "carol.pem")
+    assert world(*enroll).code == 3
+    assert b"p-carol" not in (world.folder / ".mandamus" / "trust").read_bytes(), "nothing is half done"
+    (statement,) = (world.folder / ".mandamus" / "statements").iterdir()
+    world.ok("key", "sign", str(statement), "--key", "admin2.pem", "--yes")
+    world.ok(*enroll)
+    proven(world, paid(world))
+
+
+def test_a_stranger_among_administrators_counts_for_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = world.ok("key", "new", "admin1.pem", "--name", "admin1", "--json").data["vkey"]
+    world.ok("key", "new", "stranger.pem", "--name", "stranger")
+    monkeypatch.setenv("MANDAMUS_ADMINISTRATORS", line)
+    monkeypatch.setenv("MANDAMUS_ADMINISTRATORS_QUORUM", "2")
+    world("run", "payout.py:small", "Pay")
+    (statement,) = (world.folder / ".mandamus" / "statements").iterdir()
+    world.ok("key", "sign", str(statement), "--key", "stranger.pem", "--yes")
+    told = world("run", "payout.py:small", "Pay")
+    assert (told.code, "MDM-0342" in told.err) == (3, True)
+
+
+def test_a_quorum_that_can_never_be_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANDAMUS_ADMINISTRATORS_QUORUM", "2")
+    told = world("run", "payout.py:small", "Pay")
+    assert (told.code, "MDM-0187" in told.err) == (2, True)
+
+
+def test_what_is_no_statement_is_not_signed(world: World) -> None:
+    (world.folder / "x.json").write_text("{}")
+    assert world("key", "sign", "x.json", "--key", "alice.pem", "--yes").code == 1
+    assert world("key", "sign", "nothing.json", "--key", "alice.pem", "--yes").code == 2

@@ -7,7 +7,6 @@ from the owner of the ledger, by another way than the bundle.
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,17 @@ from mandamus.cli.whom import Whom
 from mandamus.core.strict import did_you_mean
 from mandamus.errors import Misuse, Refused
 
-STATEMENT_US = 3_600_000_000
-KINDS = {"ed25519": 0x01, "p256": 0x02, "cosigner": 0x04}  # as proof/keys.py has them, which nobody needs for --help
+KINDS = {
+    "ed25519": 0x01,
+    "p256": 0x02,
+    "cosigner": 0x04,
+    "cosigner-ml-dsa": 0x06,
+}  # as in proof/keys.py, which --help does not need
 
 
 @verb("new", exits={0: "made"})
 @click.argument("file", metavar="FILE|URI")
-@click.option("--kind", type=click.Choice(list(KINDS)), default="ed25519", help="p256 signs bundles; cosigner is a witness's.")
+@click.option("--kind", type=click.Choice(list(KINDS)), default="ed25519", help="p256 signs bundles; a cosigner's is for a witness.")
 @click.option("--name", required=True, metavar="NAME", help="A name for the key, printable and without spaces; it is public.")
 @click.option("--passphrase", "protected", is_flag=True, help=f"Ask for a passphrase (or take ${PASSPHRASE}).")
 def new(cli: Cli, file: str, kind: str, name: str, protected: bool) -> int:
@@ -94,10 +97,8 @@ def _new_ledger(cli: Cli) -> None:
 
 
 async def _enroll(cli: Cli, principal: str, roles: tuple[str, ...], lines: list[str], key: Any) -> int:
-    from mandamus.core.canonical import parse
     from mandamus.core.records import KeyChanged
-    from mandamus.core.seal import Content, Draft
-    from mandamus.proof import authority, dsse
+    from mandamus.runtime.statements import signed, widen
 
     _new_ledger(cli)
     async with cli.env(make=True) as env:
@@ -107,11 +108,9 @@ async def _enroll(cli: Cli, principal: str, roles: tuple[str, ...], lines: list[
             raise Refused(f"this key votes as {held[0]} already", code="MDM-0338", found=f"{key.name}+{key.id}", fix="mandamus key list")
         if held is None:
             fact = KeyChanged(clock=env.clock("UTC"), new=str(key), principal=principal, role="approver")
-            admin = env.home.signer("administrator")
-            said = authority.statement(fact, expires=fact.clock.now + STATEMENT_US, nonce=secrets.token_hex(16), origin=env.origin)
-            envelope = dsse.sign(authority.PAYLOAD_TYPE, said, [(admin.keyid, admin.sign)])
+            signed(env, fact)  # before anything is changed
             env.home.add_trust(f"approver {principal} {key}")
-            await env.log.append([Draft(fact, 0, (Content("statement", parse(envelope)),))], raises=True)
+            await widen(env, fact)
         for line in lines:
             env.home.add_trust(line)
         trust_file = str(env.home.trust_file or "")
@@ -134,6 +133,30 @@ def _warn(cli: Cli, principal: str, given: tuple[str, ...], held: tuple[str, ...
         cli.note(f"note: no approval chain here names role {role}: {did_you_mean(role, known)}")
     if known and not held:
         cli.note(f"note: {principal} has no role; chains here name {', '.join(sorted(known))}: key enroll again with --role")
+
+
+@verb("sign", exits={0: "signed", 1: "it is no statement, or signed by this key already"})
+@click.argument("file", metavar="FILE")
+@click.option("--key", "key_file", metavar="KEY", required=True, help="An administrator's key.")
+@click.option("--yes", is_flag=True, help="Sign without being asked.")
+def sign(cli: Cli, file: str, key_file: str, yes: bool) -> int:
+    """Read what is to be allowed and sign it, as one of the administrators whom the log names."""
+    from mandamus.cli.bundle import write
+    from mandamus.cli.keys import open_key
+    from mandamus.runtime.statements import joined, said
+
+    try:
+        envelope = Path(file).read_bytes()
+    except OSError as error:
+        raise Misuse(f"the statement cannot be read: {error.strerror}", code="MDM-0024", where=file) from None
+    told = said(envelope)
+    words = [f"{told.get('type')}", *(f"  {name.ljust(12)}{value}" for name, value in sorted(dict(told.get("fact", {})).items()))]
+    if not yes and cli.ask("\n".join([*words, "sign this? [y/N] "]), "--yes").strip().lower() not in ("y", "yes"):
+        raise Refused("nothing was signed", code="MDM-0343", fix="again, when you agree")
+    signer = open_key(cli, key_file)
+    write(Path(file), joined(envelope, signer))
+    cli.tell({"file": file, "id": signer.keyid, "statement": told}, "\n".join([*words, f"  signed by   {signer.vkey.rpartition('+')[0]}"]))
+    return 0
 
 
 @verb("trust", exits={0: "printed"})

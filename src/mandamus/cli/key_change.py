@@ -6,13 +6,11 @@ nothing is signed with the old one behind it. A revocation needs no signature: i
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 
 import click
 
 from mandamus.cli.common import Cli, verb
-from mandamus.cli.key import STATEMENT_US
 from mandamus.cli.keys import open_key, principal_id
 from mandamus.errors import Misuse, Refused
 
@@ -36,6 +34,7 @@ def rotate(cli: Cli, role: str, new: str | None, key_file: str | None) -> int:
 async def _rotate(cli: Cli, role: str, new: str, key_file: str) -> int:
     from mandamus import wiring
     from mandamus.core.records import KeyChanged
+    from mandamus.runtime.statements import widen
 
     async with cli.env() as env:
         old: Any = open_key(cli, key_file) if role == "approver" else env.home.signer(role)
@@ -48,7 +47,7 @@ async def _rotate(cli: Cli, role: str, new: str, key_file: str) -> int:
         fact = KeyChanged(clock=env.clock("UTC"), new=made.vkey, old=old.vkey, principal=principal, role=role)
         line = {"log": "log", "bundle": f"bundle {env.origin}", "administrator": "admin"}.get(role, f"approver {principal}")
         env.home.add_trust(f"{line} {made.vkey}")
-        await _append(env, fact, {x.vkey: x for x in (env.home.signer("administrator"), old, made)})
+        await widen(env, fact, (old, made))
         stays = env.home.promote(role) if role != "approver" and not new else ""
         trust = str(env.home.trust_file or "")
     told = {"new": made.vkey, "old": old.vkey, "role": role, "trust": trust}
@@ -70,17 +69,6 @@ def _voter(env: Any, key: Any) -> str:
     if held is None:
         raise Refused("this key is no approver of the ledger", code="MDM-0333", found=f"{key.name}+{key.id}", fix="mandamus key list")
     return str(held[0])
-
-
-async def _append(env: Any, fact: Any, signers: dict[str, Any]) -> None:
-    from mandamus.core.canonical import parse
-    from mandamus.core.seal import Content, Draft
-    from mandamus.proof import authority, dsse
-    from mandamus.proof.keys import parse_vkey
-
-    said = authority.statement(fact, expires=fact.clock.now + STATEMENT_US, nonce=secrets.token_hex(16), origin=env.origin)
-    envelope = dsse.sign(authority.PAYLOAD_TYPE, said, [(parse_vkey(vkey).id, signer.sign) for vkey, signer in signers.items()])
-    await env.log.append([Draft(fact, 0, (Content("statement", parse(envelope)),))], raises=True)
 
 
 @verb("revoke", exits={0: "revoked", 3: "refused: it is none of this ledger's people, or was revoked already"})

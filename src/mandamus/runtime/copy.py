@@ -20,7 +20,6 @@ from msgspec import Struct
 
 from mandamus.core import records as r
 from mandamus.core.accounts import AUTHORITY, REGISTER, Balance, Delta, narrowed
-from mandamus.core.canonical import accept
 from mandamus.core.clock import rfc3339
 from mandamus.core.digests import ownership
 from mandamus.core.fold import evolve
@@ -28,18 +27,17 @@ from mandamus.core.payload import Payload
 from mandamus.core.records import LOG, event_hash
 from mandamus.core.rules import owned, wakes
 from mandamus.core.run import EMPTY, Run
-from mandamus.core.seal import Content, Draft, Position, seal
+from mandamus.core.seal import Draft, Position, seal
 from mandamus.errors import Conflict, EngineFault, Misuse, ProofError
 from mandamus.ports import AccountWrite, Head, Ledger, Wake
-from mandamus.proof import authority, dsse
-from mandamus.proof.keys import b64, parse_vkey
+from mandamus.proof.keys import b64
 from mandamus.runtime.away import ARRIVING, MOVED, away_name, elsewhere, refusal
 from mandamus.runtime.env import Env, ulid
+from mandamus.runtime.statements import signed
 from mandamus.runtime.survey import Chain, closing, equal, folded, linked, survey, with_payloads
 
 LEASE_MS = 60_000
 ACTING = "MDM-0406"
-STATEMENT_LIFE = 60_000_000
 MESSAGES_MAX, BYTES_MAX = 200, 512 * 1024  # of one append to the target
 _delta = msgspec.json.Decoder(Delta).decode
 
@@ -192,13 +190,8 @@ class Move:
     def _said_again(self) -> Draft:
         """A policy that is in force is put in force: nothing changes but the version of `authority`, of which each raise is on the log."""
         agent, policy = sorted(self.env.log.policies.items())[-1]
-        clock = self.env.clock("UTC")
-        fact = r.PolicyChanged(agent=agent, clock=clock, new=policy, old=policy)
-        signer = self.env.home.signer("administrator")
-        nonce = self.env.time.entropy(16).hex()
-        said = authority.statement(fact, expires=clock.now + STATEMENT_LIFE, nonce=nonce, origin=self.env.origin)
-        envelope = dsse.sign(authority.PAYLOAD_TYPE, said, [(parse_vkey(signer.vkey).id, signer.sign)])
-        return Draft(fact, 0, (Content("statement", accept(envelope)),))
+        fact = r.PolicyChanged(agent=agent, clock=self.env.clock("UTC"), new=policy, old=policy)
+        return Draft(fact, 0, (signed(self.env, fact),))
 
     async def _fence(self, run: str) -> Head:
         """Take the run over where it is: an owner that sleeps loses its next append there. What it was doing is doubted."""

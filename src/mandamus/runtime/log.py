@@ -87,11 +87,11 @@ class LogBook:
         self._stops: list[tuple[int, r.StopRequested, bytes]] = []
         self.changes: list[r.KeyChanged] = []
 
-    async def open(self, origin: str, keys: Callable[[], Sequence[r.NamedKey]], clock: Clock) -> None:
-        """Read the chain, or begin it: only then are the keys asked for, and read from their files."""
+    async def open(self, origin: str, keys: Callable[[], Sequence[r.NamedKey]], clock: Clock, quorum: int = 1) -> None:
+        """Read the chain, or begin it: only then are the keys asked for, and read from their files. `quorum`: of administrators."""
         await self.refresh()
         if self.opened is None:
-            fact = r.LogOpened(clock=clock, keys=tuple(keys()), nonce=self.time.entropy(16).hex(), origin=origin, quorum=1)
+            fact = r.LogOpened(clock=clock, keys=tuple(keys()), nonce=self.time.entropy(16).hex(), origin=origin, quorum=quorum)
             try:
                 await self.append([Draft(fact, 0)])
             except Conflict:

@@ -9,16 +9,13 @@ import msgspec
 from msgspec import UNSET
 
 from mandamus.core import records as r
-from mandamus.core.canonical import accept
 from mandamus.core.duties import Reason, reasons
 from mandamus.core.seal import Content, Draft
 from mandamus.errors import EngineFault, RunRefused
-from mandamus.proof import authority, dsse
-from mandamus.proof.keys import parse_vkey
 from mandamus.runtime.env import Bound, Env
 from mandamus.runtime.recover import ISOLATION
+from mandamus.runtime.statements import widen
 
-STATEMENT_LIFE = 60_000_000
 _said: set[tuple[str, str]] = set()
 
 
@@ -74,11 +71,7 @@ async def _change_policy(env: Env, bound: Bound) -> None:
     if old == bound.book.digest:
         return  # of many runs that begin at once, another one has said it
     clock = env.clock(bound.spec.timezone)
-    fact = r.PolicyChanged(agent=bound.spec.name, clock=clock, new=bound.book.digest, old=old)
-    signer = env.home.signer("administrator")
-    said = authority.statement(fact, expires=clock.now + STATEMENT_LIFE, nonce=env.time.entropy(16).hex(), origin=env.origin)
-    envelope = dsse.sign(authority.PAYLOAD_TYPE, said, [(parse_vkey(signer.vkey).id, signer.sign)])
-    await env.log.append([Draft(fact, 0, (Content("statement", accept(envelope)),))], raises=True)
+    await widen(env, r.PolicyChanged(agent=bound.spec.name, clock=clock, new=bound.book.digest, old=old))
 
 
 def say_once(env: Env, agent: Any, author: Any) -> None:

@@ -8,6 +8,17 @@ from __future__ import annotations
 from mandamus.cli._codes import Pages
 
 SIGNERS: Pages = {
+    "MDM-0187": (
+        "Administrators who can never agree",
+        "MANDAMUS_ADMINISTRATORS_QUORUM counts this ledger's own administrator and those of MANDAMUS_ADMINISTRATORS. It is fixed when the log "
+        "is opened.",
+    ),
+    "MDM-0342": (
+        "Administrators have not agreed yet",
+        "The statement waits in the file that is named. Each administrator reads and signs it with mandamus key sign FILE --key KEY; then run "
+        "the command again.",
+    ),
+    "MDM-0343": ("Nothing was signed", "You were asked, and did not say yes. Run it again when you agree; --yes asks nothing."),
     "MDM-0189": (
         "This key cannot take the other's place",
         "A log keeps its name (its origin) for ever, whatever key signs it; keys in memory end with their process.",
