@@ -152,7 +152,7 @@ async def _start(b: Judging, action: Action) -> e.Ruling:
     guarded = s.bound.spec.oversight if needs_approval(s.bound.spec, tool.spec) else ""
     own = [
         first,
-        j.asks(action, guarded, known.met, late(run, action)),
+        j.asks(action, guarded, known.met, bool(action.awaits) and late(run, action)),
         j.capability(run, action),
         j.limits(run, action, got.stopped, got.exhausted),
     ]
