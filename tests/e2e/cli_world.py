@@ -132,6 +132,8 @@ _SHAPES = (
     (re.compile(r"in [0-9]+ (s|min|h|d)\b"), "in SPAN"),
     (re.compile(r"\b[0-9a-f]{12}\b"), "HEX12"),
     (re.compile(r"\+[0-9a-f]{8}\b"), "+KEYID"),
+    (re.compile(r"\.[0-9a-f]{8}\.pem"), ".KEYID.pem"),
+    (re.compile(r"file:///[^ ,]*/"), "file:///FOLDER/"),
     (re.compile(r"local/[0-9a-f]{16}"), "local/ORIGIN"),
     (re.compile(r"pid[- ][0-9]+"), "PID"),
     (re.compile(r"[0-9.]+ ms"), "N ms"),

@@ -44,10 +44,14 @@ def new(cli: Cli, file: str, kind: str, name: str, protected: bool) -> int:
         from mandamus.drivers.sign_file import FileSigner
 
         signer = FileSigner.create(file, name, _passphrase(cli) if protected else None, KINDS[kind])
-    enrol = cli.command(f"key enroll --principal p-... --role ROLE --vkey '{signer.vkey}'")
+    uses = {
+        "p256": f"MANDAMUS_SIGN_BUNDLE={file if ':' in file else 'file://' + str(Path(file).resolve())}, and a bundle line in trust files",
+        "cosigner": f"mandamus witness serve --key {file}",
+    }
+    use = uses.get(kind) or cli.command(f"key enroll --principal p-... --role ROLE --vkey '{signer.vkey}'")
     cli.tell(
         {"file": file, "id": signer.keyid, "name": signer.key.name, "vkey": signer.vkey},
-        f"{signer.vkey}\n  file    {file}\n  next    {enrol}",
+        f"{signer.vkey}\n  file    {file}\n  next    {use}",
     )
     return 0
 
@@ -143,6 +147,7 @@ def sign(cli: Cli, file: str, key_file: str, yes: bool) -> int:
     """Read what is to be allowed and sign it, as one of the administrators whom the log names."""
     from mandamus.cli.bundle import write
     from mandamus.cli.keys import open_key
+    from mandamus.proof.keys import named
     from mandamus.runtime.statements import joined, said
 
     try:
@@ -155,7 +160,7 @@ def sign(cli: Cli, file: str, key_file: str, yes: bool) -> int:
         raise Refused("nothing was signed", code="MDM-0343", fix="again, when you agree")
     signer = open_key(cli, key_file)
     write(Path(file), joined(envelope, signer))
-    cli.tell({"file": file, "id": signer.keyid, "statement": told}, "\n".join([*words, f"  signed by   {signer.vkey.rpartition('+')[0]}"]))
+    cli.tell({"file": file, "id": signer.keyid, "statement": told}, "\n".join([*words, f"  signed by   {named(signer.vkey)}"]))
     return 0
 
 

@@ -34,6 +34,7 @@ def rotate(cli: Cli, role: str, new: str | None, key_file: str | None) -> int:
 async def _rotate(cli: Cli, role: str, new: str, key_file: str) -> int:
     from mandamus import wiring
     from mandamus.core.records import KeyChanged
+    from mandamus.proof.keys import named
     from mandamus.runtime.statements import widen
 
     async with cli.env() as env:
@@ -51,7 +52,7 @@ async def _rotate(cli: Cli, role: str, new: str, key_file: str) -> int:
         stays = env.home.promote(role) if role != "approver" and not new else ""
         trust = str(env.home.trust_file or "")
     told = {"new": made.vkey, "old": old.vkey, "role": role, "trust": trust}
-    words = [made.vkey, f"  role    {role}; {old.vkey.rpartition('+')[0]} signs nothing any more"]
+    words = [made.vkey, f"  role    {role}; {named(old.vkey)} signs nothing any more"]
     words += [f"  kept    {stays}"] if stays else []
     words += [f"  next    name it from now on: MANDAMUS_SIGN_{role.upper()}={new}"] if new and role in OWN else []
     cli.tell(told, "\n".join([*words, f"  trust   {trust}: hand it to your auditors again"]))

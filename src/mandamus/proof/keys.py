@@ -19,6 +19,9 @@ from msgspec import Struct
 from mandamus.errors import Misuse
 
 ED25519, P256, COSIGNER = 0x01, 0x02, 0x04  # C2SP: signature, ECDSA signature, cosignature with a time
+COSIGNER_PQ = 0x06  # a cosignature by ML-DSA-44, which holds against a quantum computer
+COSIGNERS = (COSIGNER, COSIGNER_PQ)
+ML_DSA_KEY, ML_DSA_SIGNATURE = 1312, 2420
 _P = 2**255 - 19
 _Y = (1 << 255) - 1
 _name = re.compile(r"[!-*,-~]{1,200}")  # printable ASCII without space and "+": look-alike letters have no place in a key's name
@@ -30,7 +33,7 @@ _SMALL_ORDER = frozenset((0, 1, _P - 1, _ORDER_8, _P - _ORDER_8))
 
 class VKey(Struct, frozen=True):
     """A verification key: who (`name`), how (`kind`, bound to the key and never read from a header) and its bytes: 32 of an Ed25519 key,
-    65 (0x04, x, y) of a P-256 one."""
+    65 (0x04, x, y) of a P-256 one, 1,312 of an ML-DSA-44 one."""
 
     name: str
     kind: int
@@ -45,15 +48,24 @@ class VKey(Struct, frozen=True):
         return f"{self.name}+{self.id}+{b64(bytes([self.kind]) + self.public)}"
 
 
+def named(line: str) -> str:
+    """`name+id` of a public line, as people are shown it."""
+    return "+".join(line.split("+", 2)[:2])
+
+
 def vkey(name: str, public: bytes, kind: int = ED25519) -> VKey:
     """The key of this name. Raises Misuse when the name or the key cannot be one."""
     if not _name.fullmatch(name):
         raise _bad("its name is not 1 to 200 printable ASCII characters without space and +", "choose another name")
-    if kind not in (ED25519, P256, COSIGNER):
+    if kind not in (ED25519, P256, *COSIGNERS):
         raise _bad(f"signature type 0x{kind:02x} is not known", "use an Ed25519 key")
     if kind == P256 and _p256_checker(public) is None:
         raise _bad("it is not a point of the curve P-256, uncompressed", "copy the whole line again")
-    if kind != P256 and not point_ok(public):
+    if kind == COSIGNER_PQ and _ml_dsa_checker(public) is None:
+        raise _bad(
+            "it is no ML-DSA-44 key, or the cryptography library here knows none", "upgrade cryptography, or use an Ed25519 cosigner"
+        )
+    if kind in (ED25519, COSIGNER) and not point_ok(public):
         raise _bad("it is not a strong Ed25519 key", "make a new key; nobody may trust this one")
     return VKey(name, kind, public)
 
@@ -94,6 +106,9 @@ def verify(key: VKey, message: bytes, signature: bytes) -> bool:
     if key.kind == P256:
         check = _p256_checker(key.public)
         return len(signature) == 64 and check is not None and check(signature, message)
+    if key.kind == COSIGNER_PQ:
+        check = _ml_dsa_checker(key.public)
+        return len(signature) == ML_DSA_SIGNATURE and check is not None and check(signature, message)
     return verify_raw(key.public, message, signature)
 
 
@@ -145,6 +160,28 @@ def _p256_checker(public: bytes) -> Callable[[bytes, bytes], bool] | None:
         r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:], "big")
         try:
             loaded.verify(utils.encode_dss_signature(r, s), message, ec.ECDSA(SHA256()))
+        except InvalidSignature:
+            return False
+        return True
+
+    return check
+
+
+@functools.lru_cache(maxsize=64)
+def _ml_dsa_checker(public: bytes) -> Callable[[bytes, bytes], bool] | None:
+    """None for bytes that are no key, and where the library is too old or was built without it."""
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+
+    try:
+        from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA44PublicKey
+
+        loaded: Any = MLDSA44PublicKey.from_public_bytes(public)
+    except (ImportError, ValueError, UnsupportedAlgorithm):
+        return None
+
+    def check(signature: bytes, message: bytes) -> bool:
+        try:
+            loaded.verify(signature, message)
         except InvalidSignature:
             return False
         return True

@@ -89,5 +89,6 @@ def said(envelope: bytes) -> dict[str, Any]:
     """What a statement says, for people to read before they sign. Nothing of it is believed. Raises ProofError."""
     try:
         return dict(accept(dsse.read(envelope).payload))
-    except (ValueError, TypeError):
-        raise ProofError("this is no statement of administrators", code="MDM-0620") from None
+    except (ValueError, TypeError, ProofError):
+        fix = "name a file of the folder statements, beside the ledger's keys"
+        raise ProofError("this is no statement of administrators", code="MDM-0620", fix=fix) from None
