@@ -10,7 +10,7 @@ PIP := $(if $(UV),uv pip install --python $(PY),$(PY) -m pip install --disable-p
 PYTHON ?= python3
 RUN_TESTS := $(PY) -m pytest -q -p no:cacheprovider
 
-.PHONY: help lock demo test slow chaos sim check lint law mutants bench bench-quick gates docs golden clean
+.PHONY: help lock demo test slow chaos sim check lint law mutants bench bench-quick gates docs golden release clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ docs: $(STAMP) ## check that every code block runs and every link leads somewher
 golden: $(STAMP) ## rewrite golden files and generated pages; read the diff as you would read code
 	$(RUN_TESTS) --golden-update tests/core tests/e2e/test_cli_golden.py tests/e2e/test_cli_docs.py tests/e2e/test_replay.py
 	$(PY) docs/build.py --write
+
+release: $(RUNTIME) ## both wheels built twice to the same bytes, bills of materials, signed provenance, into dist/
+	$(PY) -m release.make
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis mandamus-demo

@@ -41,7 +41,11 @@ JUDGE, RULES, FOLD, DRIVE, SESSION = "runtime/judge.py", "core/rules.py", "core/
 RULINGS, MAILED = "core/rulings.py", "core/mailed.py"
 EXECUTE, RECOVER, MEMORY, MAIL = "runtime/execute.py", "runtime/recover.py", "drivers/ledger_memory.py", "runtime/mail.py"
 LEASE = "runtime/lease.py"
+COMPACTION = "tests/crash/test_compaction.py"
 LEVELS = "tests/e2e/test_levels.py"
+WITNESSING, ASKING = "proof/witnessing.py", "runtime/witnesses.py"
+W_SERVER, W_CLIENT = "tests/ports/test_witness_server.py", "tests/ports/test_witness_client.py"
+W_ANCHOR = "tests/ports/test_anchor_rekor.py"
 
 MUTANTS = (
     m(
@@ -420,6 +424,133 @@ MUTANTS = (
         "tests/core/test_proof_log.py",
         "rejects_the_whole_note",
     ),
+    m(
+        "a blob is cleared without looking at its mark again",
+        "runtime/compact.py",
+        "        if await self._store.get(doomed(digest)) is None:",
+        "        if False:",
+        COMPACTION,
+        "promised",
+    ),
+    m(
+        "a writer does not look whether his blob is being cleared",
+        "runtime/shelf.py",
+        "return await self.store.get(taken(digest)) is None",
+        "return True",
+        COMPACTION,
+        "promised",
+    ),
+    m(
+        "a segment goes before the new one is there",
+        "runtime/compact.py",
+        "    await work.pack()\n    await work.clear()",
+        "    work._gone |= set(work._segments)\n    await work.clear()\n    await work.pack()",
+        COMPACTION,
+        "every_operation",
+    ),
+    m(
+        "a damaged segment is given up with what is in it",
+        "runtime/compact.py",
+        "        if blobs is None or not blobs.keys() >= self._segments[name].keys():",
+        "        blobs = blobs or {}\n        if False:",
+        "tests/ports/test_blobs.py",
+    ),
+    m(
+        "a blob is read without its hash",
+        "runtime/shelf.py",
+        "if data is not None and (found := digest_of(data)) == digest:",
+        "if data is not None and (found := digest):",
+        "tests/ports/test_blobs.py",
+    ),
+    m(
+        "there is one already, unflushed",
+        "drivers/store_folder.py",
+        "            if new and target.exists():\n                self._flushed(target.parent, path)\n                return False",
+        "            if new and target.exists():\n                return False",
+        "tests/ports/test_store_folder.py",
+    ),
+    m(
+        "an object is linked before it is flushed",
+        "drivers/store_folder.py",
+        "        file.flush()\n        os.fsync(file.fileno())",
+        "        file.flush()",
+        "tests/ports/test_store_folder.py",
+    ),
+    m(
+        "a store in a folder follows links",
+        "drivers/store_folder.py",
+        "        if os.path.realpath(target.parent) != str(target.parent):",
+        "        if False:",
+        "tests/ports/test_store_folder.py",
+    ),
+    m(
+        "a bucket that is gone is an empty one",
+        "drivers/store_s3/store.py",
+        '            if "NoSuchKey" not in str(error):\n                raise self._fault(error, path, "none")',
+        '            if False:\n                raise self._fault(error, path, "none")',
+        "tests/ports/test_store_s3.py",
+        "gone",
+    ),
+    m(
+        "a lock is believed because the PUT was",
+        "drivers/store_s3/lock.py",
+        'return self._kept(path, str(answer.get("VersionId", "")), until)',
+        "return bool(answer)",
+        "tests/ports/test_store_s3.py",
+        "ignores_the_lock",
+    ),
+    m(
+        "a delete marker frees a path",
+        "drivers/store_s3/lock.py",
+        "        if marked:",
+        "        if False:",
+        "tests/ports/test_store_s3.py",
+        "delete_marker",
+    ),
+    m("witness: any old size will do", WITNESSING, "    if asked.old != size:", "    if False:", W_SERVER),
+    m(
+        "witness: growth is not proven",
+        WITNESSING,
+        "return GOOD if verify_consistency(",
+        "return GOOD if True or verify_consistency(",
+        W_SERVER,
+    ),
+    m(
+        "witness: a stranger's signature is enough",
+        WITNESSING,
+        "if not seen(parse_note(note), keys):",
+        "if seen(parse_note(note), keys) is None:",
+        W_SERVER,
+    ),
+    m("witness: compare and write are two steps", "server/memory.py", '"BEGIN IMMEDIATE")  # no', '"BEGIN DEFERRED")  # no', W_SERVER),
+    m("witness: an answer before the disk has it", "server/memory.py", "synchronous = FULL", "synchronous = NORMAL", W_SERVER),
+    m("witness: a lost memory is made anew", "server/memory.py", "if new == target.exists():", "if new and target.exists():", W_SERVER),
+    m("witness: an answer brings its own text", "drivers/witness_http.py", "if answer.text != text:", "if False:", W_CLIENT),
+    m(
+        "witness: a stale cosignature counts",
+        "drivers/witness_http.py",
+        "if abs(found.time - now) > SKEW_S:",
+        "if found.time - now > SKEW_S:",
+        W_CLIENT,
+    ),
+    m("witness: 200 is enough", ASKING, 'seen.met and self._trust.quorum not in (None, "none")', "True", W_CLIENT),
+    m(
+        "witness: no quorum is a quorum",
+        ASKING,
+        'seen.met and self._trust.quorum not in (None, "none")',
+        "seen.met",
+        "tests/ports/test_anchor_rekor.py " + W_CLIENT,
+    ),
+    m("witness: a rollback is one fault of many", ASKING, "if fault.diagnosis.code in STOPS:", "if False:", W_CLIENT),
+    m("witness: our own newer checkpoint is a rollback", ASKING, "if other.size > stored:", "if other.size > size:", W_CLIENT),
+    m(
+        "anchor: any entry of the public log will do",
+        "drivers/anchor_rekor.py",
+        "if not is_entry_over(proof.extra, text):",
+        "if False:",
+        W_ANCHOR,
+    ),
+    m("anchor: any key of the public log will do", "drivers/anchor_rekor.py", "or not seen(note, [key]):", "or False:", W_ANCHOR),
 )
 
 

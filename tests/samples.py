@@ -27,7 +27,7 @@ from mandamus.core.records import Fact, genesis_prev
 from mandamus.core.run import state_digest
 from mandamus.core.seal import Content, Draft, Position, Sealed, seal
 from mandamus.proof import authority, ballot, bundle, dsse
-from mandamus.proof.keys import VKey, b64, vkey
+from mandamus.proof.keys import COSIGNER, ED25519, VKey, b64, vkey
 from mandamus.proof.trust import Trust
 
 ORIGIN = "mandamus.local/0123456789abcdef"
@@ -58,9 +58,9 @@ class Keyring:
     key: VKey
 
     @classmethod
-    def of(cls, name: str, seed: str = "") -> Keyring:
+    def of(cls, name: str, seed: str = "", kind: int = ED25519) -> Keyring:
         private = Ed25519PrivateKey.from_private_bytes(hashlib.sha256((seed or name).encode()).digest())
-        return cls(private, vkey(name, private.public_key().public_bytes_raw()))
+        return cls(private, vkey(name, private.public_key().public_bytes_raw(), kind))
 
     def sign(self, message: bytes) -> bytes:
         return self.private.sign(message)
@@ -71,6 +71,7 @@ BUNDLE_KEY = Keyring.of("bundles")
 ALICE, ALICE_2, BOB, CAROL = Keyring.of("alice"), Keyring.of("alice-laptop"), Keyring.of("bob"), Keyring.of("carol")
 ADMIN, ADMIN_2 = Keyring.of("admin-1"), Keyring.of("admin-2")
 STRANGER = Keyring.of("stranger")
+W1, W2, W3 = (Keyring.of(f"witness-{n}", kind=COSIGNER) for n in (1, 2, 3))
 
 TRUST_TEXT = f"""# who is believed
 log {LOG_KEY.key}

@@ -117,5 +117,12 @@ class ProofError(MandamusError):
     default_code = "MDM-0600"
 
 
+class Erased(ProofError):
+    """What is asked for was forgotten, by right and with a record. Nothing is broken, and nobody can read it any more."""
+
+    exit_code = 3
+    default_code = "MDM-0960"
+
+
 class NotDone(Exception):
     """Raised by a tool that knows that nothing happened. The only way in which a writing tool can fail (docs/concepts/effects.md)."""

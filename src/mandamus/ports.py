@@ -5,7 +5,8 @@ All times are instants in microseconds since 1970 (UTC) or durations in millisec
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from msgspec import Struct
 from mandamus.core.facts import FactEnvelope, Judgement, RuleBook
 from mandamus.core.messages import ModelAnswer, Prompt, Settings
 from mandamus.core.payload import Payload
+from mandamus.core.retention import KeyName, Plan
 from mandamus.core.seal import Sealed
 
 
@@ -183,7 +185,10 @@ class Ledger(Protocol):
 
     def feed(self, after: str = "", limit: int | None = None) -> AsyncIterator[Fed]:
         """Every durable record once, behind a cursor ("": from the first), those of a run in their order; what was given out in one order
-        is never given out in another, and nothing is put in between. Ends with what is there now. Raises Misuse for a foreign cursor."""
+        is never given out in another, and nothing is put in between. Ends with what is there now.
+
+        Raises Misuse for what no such ledger gives out, ProofError when the record at the cursor is not here: an older backup, another one.
+        """
         ...
 
     def runs(self, after: str | None = None, state: str | None = None) -> AsyncIterator[Head]:
@@ -317,6 +322,127 @@ class Witness(Protocol):
         Unavailable.
         """
         ...
+
+    async def close(self) -> None: ...
+
+
+class Wrap(Protocol):
+    """Keeps data keys closed: they are stored as it wrapped them. `about` is bound to the wrapping, and must be the same at unwrapping."""
+
+    @property
+    def name(self) -> str:
+        """Names the wrapping key without telling it; stored beside the keys, so that a store is not opened with another one."""
+        ...
+
+    def wrap(self, key: bytes, about: bytes) -> bytes: ...
+
+    def unwrap(self, wrapped: bytes, about: bytes) -> bytes:
+        """Raises ProofError when it was changed, EngineFault when the wrapping key does not answer."""
+        ...
+
+
+class Erasing(Struct, frozen=True):
+    """What a key store still has to do, or has done, for one erasure. `state`: asked, off (out of use, and can come back), destroyed
+    (nothing told yet), done. `keys` are selectors; `subject` "" = a retention clock asked."""
+
+    id: str
+    subject: str
+    keys: tuple[KeyName, ...]
+    runs: tuple[str, ...]
+    state: str
+
+
+class KeyStore(Protocol):
+    """The keys that payloads are sealed under, in a store of their own. Destroying one is how a payload is forgotten.
+
+    It never holds a payload, nor the name of a data subject. Everything raises Unavailable or EngineFault when the store does not answer.
+    """
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people and for MANDAMUS_KEYS; two of one place are one store."""
+        ...
+
+    async def bind(self, origin: str) -> None:
+        """These are keys of this log. Raises Misuse when they are another one's."""
+        ...
+
+    async def pseudonym(self, subject: str, *, make: bool = True) -> str:
+        """What records call a subject; "" when it is not known and not to be made. Nobody can tell it without the store."""
+        ...
+
+    async def begin(
+        self, run: str, plan: Plan, parent: str = "", subjects: Sequence[str] = (), keys: Mapping[KeyName, int] = {}
+    ) -> None:  # fmt: skip
+        """From its genesis on, the payloads of this run are sealed. Durable when it returns; said again, it changes nothing. `keys`: those
+        that it will need first, with the instant at which each has had its days."""
+        ...
+
+    async def plan(self, run: str) -> Plan | None:
+        """None: its payloads are not sealed under keys of this store."""
+        ...
+
+    async def key(self, name: KeyName, *, until: int | None = None) -> bytes:
+        """32 bytes, b"" when there is none that may be used. `until`: made when it is not there, durable, to be destroyed at that instant
+        (0: by no clock). Raises Erased when it was destroyed, or is out of use: none is made in its place."""
+        ...
+
+    def version(self) -> object:
+        """Equal to an earlier one as long as no key was destroyed, or taken out of use, since: until then a key may be kept in memory."""
+        ...
+
+    async def fate(self, name: KeyName) -> str:
+        """Why there is no key: erased, off, or "" when this store never had it."""
+        ...
+
+    async def touch(self, run: str, subject: str) -> None:
+        """This run holds something of the subject (a pseudonym). Durable when it returns."""
+        ...
+
+    async def runs_of(self, subject: str) -> tuple[str, ...]:
+        """Those that it touched, with their families."""
+        ...
+
+    async def family(self, run: str) -> tuple[str, ...]:
+        """The run, and those above, below, before and behind it that are sealed here."""
+        ...
+
+    async def subjects_of(self, runs: Sequence[str]) -> tuple[str, ...]: ...
+
+    async def sealed(self) -> tuple[str, ...]:
+        """Every run whose payloads have keys here."""
+        ...
+
+    async def expired(self, now: int) -> tuple[KeyName, ...]:
+        """Keys that have had their days and are not being destroyed already."""
+        ...
+
+    async def erasings(self) -> tuple[Erasing, ...]:
+        """Every erasure that this store has heard of."""
+        ...
+
+    async def hear(self, erasing: Erasing) -> None:
+        """Note it, or what has become of it: state `off` takes its keys out of use, `asked` gives them back, `done` forgets its runs."""
+        ...
+
+    async def destroy(self, id: str, keys: Sequence[KeyName], subject: str = "", *, whole: bool = True) -> None:
+        """No byte of these keys is left in any file of the store when it returns, nor of the subject's own. `whole`: its state is
+        destroyed; else more of it follows later. Raises EngineFault when that cannot be had. Twice is once."""
+        ...
+
+    def alone(self) -> AbstractAsyncContextManager[None]:
+        """Of all processes that use this store, one at a time: who erases, and who places a hold. Given back by death, too."""
+        ...
+
+    async def hand_out(self, path: str, run: str, kind: str) -> None:
+        """A file outside of the ledger shows payloads of this run. `kind`: bundle, or view, which cannot be made anew."""
+        ...
+
+    async def handed_out(self, runs: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
+        """(path, run, kind) of such files."""
+        ...
+
+    async def took_back(self, path: str) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -1,6 +1,8 @@
 """URI → driver, in tables. The only module that knows both sides; a driver is imported when its URI is named.
 
     ledger   sqlite:///relative.db  sqlite:////absolute.db  memory:  postgres://USER@HOST/DB  nats://HOST:PORT/NAME
+    store    folder:///absolute  folder://relative  s3://BUCKET/PREFIX?region=…  memory:
+    witness  witness+https://HOST/PREFIX#VKEY  rekor+https://HOST?residency=eu#VKEY
     model    openai:gpt-4o  openai+http://127.0.0.1:8080/v1#name  anthropic:NAME  scripted:FILE.json
 Register your own by one line: `wiring.MODELS["my"] = "my_module:from_uri"`, `wiring.LEDGERS["my"] = wiring.Store("my_module:from_uri", "my://HOST")`.
 The rule a newcomer would break: nothing outside these tables asks which scheme a URI has.
@@ -13,7 +15,7 @@ import importlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mandamus import _files
 from mandamus.core.canonical import canon
@@ -22,12 +24,18 @@ from mandamus.core.facts import RuleBook
 from mandamus.core.messages import Settings
 from mandamus.core.records import LOG, NamedKey
 from mandamus.errors import Misuse
-from mandamus.ports import Head, Heads, Ledger, Model, PolicyEngine, Signer
+from mandamus.ports import Head, Heads, KeyStore, Ledger, Model, PolicyEngine, Signer, Witness
+from mandamus.ports import Store as ObjectStore
+from mandamus.proof.keys import ED25519, named, parse_vkey
 from mandamus.proof.trust import Trust
 from mandamus.runtime import heads as witness
 from mandamus.runtime import lease, threads
-from mandamus.runtime.env import Bound, Env, SystemTime
+from mandamus.runtime.env import PSEUDONYMS, Bound, Env, SystemTime
 from mandamus.runtime.log import LogBook
+from mandamus.runtime.sealing import SealedLedger
+
+if TYPE_CHECKING:
+    from mandamus.runtime.blobs import Blobs
 
 
 class Store(NamedTuple):
@@ -38,7 +46,7 @@ class Store(NamedTuple):
     file: bool = False  # scheme:///PATH names a file here; keys and the trust file stand beside it
     held: str = ""  # module:name, called with (path, run): who drives it now, by a lock that dies with its process
     lasts: bool = True  # another process finds it again; without a file its keys stand in .mandamus/
-    server: bool = False  # of several machines: the driver is told the tier
+    server: bool = False  # of several machines: the driver is told the tier, and that whatever it gets of runs is sealed
 
 
 LEDGERS: dict[str, Store] = {
@@ -63,12 +71,30 @@ MODELS: dict[str, str] = {
     "anthropic+https": "mandamus.drivers.model_anthropic:from_uri",
     "scripted": "mandamus.drivers.model_scripted:from_uri",
 }
+PACKING = "mandamus.drivers.pack_zstd:Zstd"
+STORES: dict[str, str] = {
+    "memory": "mandamus.drivers.store_memory:MemoryStore.open",
+    "folder": "mandamus.drivers.store_folder:FolderStore.open",
+    "s3": "mandamus.drivers.store_s3:S3Store.open",
+}
+WITNESSES: dict[str, str] = {
+    "witness+https": "mandamus.drivers.witness_http:HttpWitness.open",
+    "witness+http": "mandamus.drivers.witness_http:HttpWitness.open",
+    "rekor+https": "mandamus.drivers.anchor_rekor:RekorAnchor.open",
+    "rekor+http": "mandamus.drivers.anchor_rekor:RekorAnchor.open",
+}
 HEADS: dict[str, str] = {
     "file": "mandamus.drivers.heads_file:FileHeads.open",
     "postgres": "mandamus.drivers.heads_postgres:PostgresHeads.open",
     "postgresql": "mandamus.drivers.heads_postgres:PostgresHeads.open",
 }
+SIGNERS: dict[str, str] = {
+    "pkcs11": "mandamus.drivers.sign_pkcs11:from_uri",
+    "awskms": "mandamus.drivers.sign_awskms:from_uri",
+    "file": "mandamus.drivers.sign_file:from_uri",
+}
 DEFAULT_LEDGER = "sqlite:///.mandamus/run.db"
+FILE = "run.db"  # of the default ledger
 HOME = Path(".mandamus")  # of a ledger that lasts and has no file here
 ROLES = ("log", "bundle", "administrator", "frontend")
 NAMED = ("administrator", "bundle", "log")  # the keys that chain `log` begins with
@@ -142,6 +168,10 @@ class Home:
             if not path.exists():
                 _files.write(path, canon(texts))
 
+    def keep(self, path: Path, raw: bytes) -> None:
+        """Something of this folder, whole or not at all."""
+        _files.write(path, raw)
+
     def keep_manifest(self, digest: str, text: str) -> None:
         """So does the text of agent.yaml, as it was when a run began."""
         self.manifests[digest] = text
@@ -173,12 +203,70 @@ class Home:
         return self.folder / "trust" if self.folder else None
 
     def signer(self, role: str) -> Signer:
-        """The key of one role, made at first use (tier dev)."""
+        """The key of one role: where `MANDAMUS_SIGN_ROLE` says, else a file here, made at first use (tier dev)."""
+        if role not in self.keys and (uri := os.environ.get(f"MANDAMUS_SIGN_{role.upper()}")):
+            self.keys[role] = self._alone(role, signer(uri, role))
         if role not in self.keys:
             if self.stands and role in NAMED and self.folder and not (self.folder / "keys" / f"{role}.pem").exists():
                 raise _no_key(self.folder / "keys" / f"{role}.pem", role)
             self.keys[role] = self._ephemeral(role) if self.folder is None else self._file(self.folder / "keys" / f"{role}.pem", role)
         return self.keys[role]
+
+    def _alone(self, role: str, made: Signer) -> Signer:
+        """One key, one role: a signature could be taken for another thing otherwise."""
+        for other, known in self.keys.items():
+            if parse_vkey(known.vkey).public == parse_vkey(made.vkey).public:
+                raise Misuse(
+                    f"the roles {other} and {role} would share a key", code="MDM-0988", where=f"MANDAMUS_SIGN_{role.upper()}",
+                    found=named(made.vkey), why="what is signed in one role could be shown as signed in the other",
+                    fix="make a key for each",
+                )  # fmt: skip
+        return made
+
+    def next_signer(self, role: str, name: str) -> Signer:
+        """The key that is to take a role's place, beside the one that has it. A rotation that broke off goes on with the same one."""
+        from mandamus.drivers.sign_file import FileSigner
+
+        if self.folder is None:
+            raise Misuse("keys in memory are not rotated", code="MDM-0189", why="they end with this process")
+        path = self._next(role)
+        return FileSigner.open(path) if path.exists() else FileSigner.create(path, name)
+
+    def _next(self, role: str) -> Path:
+        assert self.folder is not None
+        return self.folder / "keys" / f"{role}.next.pem"
+
+    def promote(self, role: str) -> str:
+        """The next key is the key now; the old one stays beside it under its id, and its path is the answer."""
+        assert self.folder is not None
+        old = self.signer(role)
+        kept = self.folder / "keys" / f"{role}.{parse_vkey(old.vkey).id}.pem"
+        if role == "log":
+            self._keep_blind(old)
+        os.replace(self.folder / "keys" / f"{role}.pem", kept)
+        os.replace(self._next(role), self.folder / "keys" / f"{role}.pem")
+        del self.keys[role]
+        return str(kept)
+
+    def _keep_blind(self, old: Signer) -> None:
+        """Names that are counted under a pseudonym keep it when the log's key changes: a limit would begin anew otherwise."""
+        assert self.folder is not None
+        path = self.folder / "keys" / "pseudonyms"
+        if not path.exists():
+            blind = hashlib.sha256(old.sign(PSEUDONYMS + parse_vkey(old.vkey).name.encode())).digest()
+            _files.put(path, blind.hex().encode(), mode=0o600)
+
+    def blind(self) -> bytes:
+        """What pseudonyms are made with; b"" while the first log key is the log's."""
+        path = self.folder / "keys" / "pseudonyms" if self.folder else None
+        return bytes.fromhex(path.read_text()) if path and path.exists() else b""
+
+    def finish(self, changes: Sequence[Any]) -> None:
+        """A rotation that is on the chain, and broke off before the new key took its place, is finished."""
+        for change in changes if self.folder is not None else ():
+            ours = change.role in NAMED and change.new and self._next(change.role).exists()
+            if ours and self.next_signer(change.role, "").vkey == change.new:
+                self.promote(change.role)
 
     def _file(self, path: Path, role: str) -> Signer:
         from mandamus.drivers.sign_file import FileSigner
@@ -233,6 +321,7 @@ class Home:
             f"log {self.signer('log').vkey}",
             f"bundle local {self.signer('bundle').vkey}",
             f"admin {self.signer('administrator').vkey}",
+            *(f"admin {other.key}" for other in administrators()[0]),
         ]
         self._memory = "\n".join([*lines, f"frontend local {self.signer('frontend').vkey}", "quorum none"]) + "\n"
         return self._memory
@@ -271,8 +360,11 @@ def _folder(folder: Path) -> Path:
     return folder if own else folder / HOME.name
 
 
-def open_ledger(uri: str, clock: Callable[[], int] | None = None, *, tier: str = "dev") -> Ledger:
-    """Opens or makes the ledger; a server's is asked at the first use. Raises Misuse, EngineFault or ProofError with the way out."""
+def open_ledger(uri: str, clock: Callable[[], int] | None = None, *, tier: str = "dev", keys: KeyStore | None = None) -> Ledger:
+    """Opens or makes the ledger; a server's is asked at the first use. Raises Misuse, EngineFault or ProofError with the way out.
+
+    Its payloads are sealed under `keys`; else under the key store that is beside it, and on a server under one in any case.
+    """
     path, store = ledger_file(uri), ledger_store(uri)
     if path is not None:
         _files.folder(path.parent)
@@ -280,9 +372,104 @@ def open_ledger(uri: str, clock: Callable[[], int] | None = None, *, tier: str =
         driver = _load(store.driver)
     except ModuleNotFoundError as error:
         raise _not_installed(uri, str(error.name)) from None
-    told: dict[str, Any] = {"tier": tier} if store.server else {}
+    told: dict[str, Any] = {"tier": tier, "sealed_only": True} if store.server else {}
     opened: Ledger = driver(path or uri, clock, **told) if clock else driver(path or uri, **told)
-    return opened
+    keys = keys or keys_of(uri, make=store.server)
+    return opened if keys is None else SealedLedger(opened, keys, everything=store.server)
+
+
+KEYSTORE, ELSEWHERE = "keystore.db", "keystore.at"
+
+
+def keys_file(uri: str) -> Path | None:
+    """Where the keys of a ledger's sealed payloads lie: what `MANDAMUS_KEYS` names, else beside its own keys. None: it does not last."""
+    if not ledger_store(uri).lasts:
+        return None
+    named = os.environ.get("MANDAMUS_KEYS", "")
+    if named and not named.startswith("sqlite:///"):
+        found = f"{named.partition(':')[0][:20]}:"
+        raise Misuse("MANDAMUS_KEYS names no key store", code="MDM-0961", expected="sqlite:///FILE", found=found)
+    folder = home_of(uri).folder
+    assert folder is not None, "a ledger that lasts has a home"
+    if not named and (folder / ELSEWHERE).exists():  # this ledger was copied, and its keys were not
+        named = (folder / ELSEWHERE).read_text("utf-8").strip()
+    return Path(named.removeprefix("sqlite:///")) if named else folder / KEYSTORE
+
+
+def keys_of(uri: str, *, make: bool) -> KeyStore | None:
+    """The key store of a ledger. Without `make`, None where there is none yet; its file is made with the first key in any case."""
+    path = keys_file(uri)
+    if path is None or not (make or path.exists()):
+        return None
+    kek = os.environ.get("MANDAMUS_KEK", "")
+    wrap = _load("mandamus.drivers.wrap_file:FileWrap.open")(kek) if kek else None
+    made: KeyStore = _load("mandamus.drivers.keys_sqlite:SqliteKeys")(path, wrap)
+    return made
+
+
+def signer(uri: str, role: str = "") -> Signer:
+    """The key that a URI names. Raises Misuse for one that cannot sign in this role, EngineFault or Unavailable when it cannot be had."""
+    scheme = uri.partition(":")[0]
+    if scheme not in SIGNERS:
+        raise Misuse("no such signer", code="MDM-0986", expected="file:///FILE, pkcs11:… or awskms:…", found=f"{scheme[:20]}:")
+    try:
+        made: Signer = _load(SIGNERS[scheme])(uri, _origin if role == "log" else f"mandamus.local/{role}" if role else "")
+    except ModuleNotFoundError as error:
+        raise _not_installed(uri, str(error.name)) from None
+    if role == "log" and parse_vkey(made.vkey).kind != ED25519:
+        raise Misuse(
+            "a log is signed with Ed25519", code="MDM-0987", where="MANDAMUS_SIGN_LOG", found=named(made.vkey),
+            why="witnesses and readers of C2SP logs take no other signature under a checkpoint",
+            fix="an Ed25519 key in the token; a P-256 key may sign bundles",
+        )  # fmt: skip
+    return made
+
+
+def make_signer(uri: str, name: str, kind: int) -> Any:
+    """A new key in a token. Raises as `signer` does, and Misuse when there is one already."""
+    try:
+        return _load("mandamus.drivers.sign_pkcs11:create")(uri, name, kind)
+    except ModuleNotFoundError as error:
+        raise _not_installed(uri, str(error.name)) from None
+
+
+def administrators() -> tuple[list[NamedKey], int]:
+    """Who else is to be asked before authority widens, and how many of all must agree: for a log that is opened now, and for ever.
+
+    `MANDAMUS_ADMINISTRATORS` names their public lines, `MANDAMUS_ADMINISTRATORS_QUORUM` the number. Raises Misuse.
+    """
+    lines = os.environ.get("MANDAMUS_ADMINISTRATORS", "").split()
+    text = os.environ.get("MANDAMUS_ADMINISTRATORS_QUORUM", "1")
+    if not text.isdecimal() or not 1 <= int(text) <= len(lines) + 1:
+        raise Misuse(
+            "so many administrators can never agree", code="MDM-0187", where="MANDAMUS_ADMINISTRATORS_QUORUM",
+            expected=f"1 to {len(lines) + 1}: this ledger's own and those of MANDAMUS_ADMINISTRATORS", found=text[:20],
+        )  # fmt: skip
+    return [NamedKey(key=str(parse_vkey(line)), role="administrator") for line in lines], int(text)
+
+
+def unshared(made: Signer, trust: Trust) -> None:
+    """Raises Misuse when the trust file knows this key in another role."""
+    public = parse_vkey(made.vkey).public
+    known = [*trust.logs, *trust.admins, *(key for _, key in (*trust.bundles, *trust.authors, *trust.frontends)), *trust.witnesses.values()]
+    if public in trust.approvers or any(key.public == public for key in known):
+        raise Misuse(
+            "this key has a role already", code="MDM-0988", found=named(made.vkey),
+            why="what is signed in one role could be shown as signed in the other", fix="make a key for each",
+        )  # fmt: skip
+
+
+def _in_force(env: Env, home: Home) -> None:
+    """The log's key is the one that its chain names. A rotation that broke off behind its record is finished first."""
+    gone = {change.old for change in env.log.changes if change.old}
+    if env.signer.vkey in gone:
+        home.finish(env.log.changes)
+        env.signer = env.log.signer = home.signer("log")
+    if env.signer.vkey in gone:
+        raise Misuse(
+            "the log key was retired", code="MDM-0989", found=named(env.signer.vkey),
+            why="what it signs from now on is believed by nobody", fix="put the key that took its place into the folder keys, as log.pem",
+        )  # fmt: skip
 
 
 def heads_of(ledger: str, uri: str | None = None) -> Heads | None:
@@ -301,8 +488,66 @@ def heads_of(ledger: str, uri: str | None = None) -> Heads | None:
     return made
 
 
+def open_store(uri: str) -> ObjectStore:
+    """The store of objects that a URI names. Raises Misuse for one that cannot be, EngineFault or Unavailable when it cannot be used."""
+    scheme = uri.partition(":")[0]
+    if scheme not in STORES:
+        raise Misuse("no such store", code="MDM-0916", expected="folder:///PATH, s3://BUCKET/PREFIX or memory:", found=f"{scheme[:20]}:")
+    try:
+        made: ObjectStore = _load(STORES[scheme])(uri)
+    except ModuleNotFoundError as error:
+        raise _not_installed(uri, str(error.name)) from None
+    return made
+
+
+def open_blobs(primary: str, *replicas: str) -> Blobs:
+    """The content store on these stores. Without Zstandard (extra `s3`) a segment is refused when one is met."""
+    from mandamus.runtime.blobs import Blobs
+    from mandamus.runtime.shelf import Shelf
+
+    try:
+        codec = _load(PACKING)()
+    except ModuleNotFoundError:
+        codec = None
+    return Blobs(*(Shelf(open_store(uri), codec) for uri in (primary, *replicas)))
+
+
+def witnesses(uris: str | None = None, residency: str | None = None) -> tuple[Witness, ...]:
+    """Who is asked to cosign checkpoints: URIs separated by spaces, by default those of `MANDAMUS_WITNESSES`; none is none. What they
+    declare must lie within `residency`, by default `MANDAMUS_RESIDENCY`. Raises Misuse."""
+    within = residency or os.environ.get("MANDAMUS_RESIDENCY") or "any"
+    made: list[Witness] = []
+    for uri in (os.environ.get("MANDAMUS_WITNESSES", "") if uris is None else uris).split():
+        scheme = uri.partition(":")[0]
+        if scheme not in WITNESSES:
+            expected = " ".join(f"{s}:…" for s in WITNESSES)
+            raise Misuse("no such witness", code="MDM-0949", where="MANDAMUS_WITNESSES", expected=expected, found=f"{scheme[:20]}:")
+        one: Witness = _load(WITNESSES[scheme])(uri)
+        if one.name in [other.name for other in made]:
+            raise Misuse("a witness is named twice", code="MDM-0949", where="MANDAMUS_WITNESSES", found=one.name)
+        _within(one.name, getattr(one, "residency", "any"), within)
+        made.append(one)
+    return tuple(made)
+
+
+def _within(name: str, declared: str, demanded: str) -> None:
+    """eu lies within eu_approved, and that within any; what declares nothing may be anywhere."""
+    order = ("eu", "eu_approved", "any")
+    if demanded not in order:
+        raise Misuse("MANDAMUS_RESIDENCY is none", code="MDM-0955", expected=", ".join(order), found=demanded[:20])
+    if order.index(declared) > order.index(demanded):
+        raise Misuse(
+            f"{name} is outside of the demanded residency", code="MDM-0955", where="MANDAMUS_WITNESSES", expected=demanded, found=declared,
+            why="roots and sizes of the log would leave it", fix=f"declare it (?residency={demanded}) if it lies there, or take it out",
+        )  # fmt: skip
+
+
+_EXTRAS = {"s3": "s3", "pkcs11": "pkcs11", "awskms": "kms"}
+
+
 def _not_installed(uri: str, module: str) -> Misuse:
-    extra = "nats" if "nats" in uri.partition(":")[0] else "postgres"
+    scheme = uri.partition(":")[0]
+    extra = _EXTRAS.get(scheme, "nats" if "nats" in scheme else "postgres")
     return Misuse(
         "the driver of this store is not installed", code="MDM-0112", where=uri.partition(":")[0] + ":", found=f"no module {module}",
         fix=f"pip install 'mandamus[{extra}]'",
@@ -312,15 +557,18 @@ def _not_installed(uri: str, module: str) -> Misuse:
 async def open_env(
     uri: str | None = None, *, tenant: str = "default", tier: str = "dev", time: Any = None, ledger: Ledger | None = None,
     home: Home | None = None, warn: Callable[[str], None] = lambda text: None, worker: str = "", heads: Heads | None = None,
+    log: str | ObjectStore | None = None,
 ) -> Env:  # fmt: skip
     """Everything a process needs to run agents on one ledger. Close it with `close_env`.
 
     `heads`: who witnesses where its chains stand; for a ledger that lasts, by default what `MANDAMUS_HEADS` names, if anything.
+    `log`: where its transparency log lies; else what `log_uri` says. Raises ProofError when the log knows more than the ledger.
     """
     where = ledger_uri(uri)
     clock = time or SystemTime()
     stands = home or home_of(where)
     opened = ledger or open_ledger(where, clock.now, tier=tier)
+    sealing = opened if isinstance(opened, SealedLedger) else None
     try:
         signer = await _log_key(stands, opened)
         origin = signer.vkey.partition("+")[0]
@@ -328,11 +576,18 @@ async def open_env(
             opened = await witness.watched(opened, heads, origin, warn)
         env = Env(
             opened, clock, signer, stands.trust, origin, tenant=tenant, tier=tier, worker=worker, uri=where, warn=warn,
-            lease_ms=lease.from_environment(),
+            lease_ms=lease.from_environment(), open_keys=None if ledger else lambda make: keys_of(where, make=make), sealing=sealing,
         )  # fmt: skip
         env.log = LogBook(opened, clock, signer)
         env.home = stands
-        await env.log.open(origin, lambda: [NamedKey(key=stands.signer(role).vkey, role=role) for role in NAMED], env.clock("UTC"))
+        env.trust = lambda: env.log.believed(stands.trust())
+        others, quorum = administrators()
+        own = lambda: [*(NamedKey(key=stands.signer(role).vkey, role=role) for role in NAMED), *others]  # noqa: E731 - keys are made when asked
+        await env.log.open(origin, own, env.clock("UTC"), quorum)
+        _in_force(env, stands)
+        env.tlog = _tlog(env, log_uri(where, stands) if log is None else log)
+        if env.tlog is not None:
+            await env.tlog.begin()
     except BaseException:
         if ledger is None:
             await opened.close()
@@ -341,10 +596,57 @@ async def open_env(
     return env
 
 
+def log_uri(ledger: str, home: Home | None = None) -> str:
+    """Where the transparency log of a ledger lies: what `MANDAMUS_LOG` names ("none": nowhere), else for a file the folder `log` beside
+    its keys. A ledger in memory has none, and one on servers only the one that is named: its processes must all name the same."""
+    named = os.environ.get("MANDAMUS_LOG", "")
+    if not ledger_store(ledger).lasts or named == "none":
+        return ""
+    folder = (home or home_of(ledger)).folder
+    file = ledger_file(ledger)
+    if named or folder is None or file is None:
+        return named
+    return f"folder://{folder / _of_file(file, 'log')}"
+
+
+def _of_file(file: Path, what: str) -> str:
+    """A second ledger file in a folder has a log of its own. (They share a key, so witnesses take only one of the two.)"""
+    return what if file.name == FILE else f"{file.stem}-{what}"
+
+
+def log_index(home: Home, ledger: str = "") -> Any:
+    """Which leaves are a run's: beside the keys, outside of the log's folder, which may be served to anybody."""
+    if home.folder is not None:
+        _files.folder(home.folder)
+    file = ledger_file(ledger) if ledger else None
+    name = _of_file(file, "log-index.db") if file else "log-index.db"
+    return _load("mandamus.drivers.spans_sqlite:Spans.open")(home.folder / name if home.folder else None)
+
+
+def _tlog(env: Env, log: str | ObjectStore) -> Any:
+    if not log:
+        return None
+    store = open_store(log) if isinstance(log, str) else log
+    service = _load("mandamus.runtime.tlog.service:TenantLog")
+    return service(
+        env.ledger,
+        store,
+        log_index(env.home, env.uri),
+        env.signer,
+        env.trust,
+        env.time.now,
+        witnesses=witnesses(),
+        holder=env.worker,
+        warn=env.warn,
+    )
+
+
 async def close_env(env: Env) -> None:
     """Closes the ledger, which gives its locks back: later, while threads of tools still act for a run of it."""
     for task in env.lingering.values():
         task.cancel()
+    if env.tlog is not None:
+        await env.tlog.close()
     if not env.lingering or not threads.close_when_quiet(env.lingering, env.ledger.close):
         await env.ledger.close()
 

@@ -400,7 +400,7 @@ def test_attack_63_a_key_change_without_the_administrators() -> None:
 
     assert verify(log(statement(bob, ADMIN, ADMIN_2)), trust()).exit_code == 0
     caught(log(None), "chain log, event 1", "no statement")
-    caught(log(statement(bob, ADMIN)), "chain log, event 1", "too few")
+    caught(log(statement(bob, ADMIN)), "chain log, event 1", "fewer than 2")
     caught(log(statement(bob, ADMIN, STRANGER)), "chain log, event 1")
     caught(log(statement(bob, ADMIN, ADMIN_2, expires=clock(0).now)), "chain log, event 1", "expired")
     caught(log(statement(bob, ADMIN, ADMIN_2, origin="other")), "chain log, event 1", "something else")

@@ -18,10 +18,28 @@ from mandamus.core.canonical import parse
 from mandamus.proof import bundle, verify
 from mandamus.proof import mail as post
 from mandamus.proof.report import Finding
-from tests.samples import ADMIN, ADMIN_2, ALICE, BOB, MANIFEST, ORIGIN, RUN, Story, clock, enrolled, log_chain, statement, story, trust
+from tests.logged import Log, proofs
+from tests.samples import (
+    ADMIN,
+    ADMIN_2,
+    ALICE,
+    BOB,
+    MANIFEST,
+    ORIGIN,
+    RUN,
+    Chain,
+    Story,
+    clock,
+    enrolled,
+    log_chain,
+    statement,
+    story,
+    trust,
+)
 
 SLICES = 8
 NEWLINE = 0x0A
+OLDER = [b"older leaf %d" % n for n in range(9)]
 
 
 @functools.cache
@@ -37,6 +55,8 @@ def small() -> bytes:
 
 class Eventful(Story):
     """The story with everything that may come between: each record type that the plain one does not have."""
+
+    reached: r.EvidenceReached
 
     def opened(self) -> None:
         super().opened()
@@ -65,6 +85,9 @@ class Eventful(Story):
         stop = post.stop(post.StopStatement(mode="halt", nonce="s", origin=ORIGIN, run=RUN), signer=ALICE.sign, keyid=ALICE.key.id)
         self.chain.add(r.StopRequested(clock=clock(8), mode="halt", principal="p-alice"), 1, statement=parse(stop.envelope.encode()))
         self.chain.add(r.RunHalted(cause="people", code="stop"), 1)
+        early = Log().add(OLDER).add([*self.log.raws, *self.chain.raws]).checkpoint()
+        self.reached = r.EvidenceReached(level="witnessed", root=early.root.hex(), seq=3, size=early.size)
+        self.chain.add(self.reached, 1)
 
 
 def eventful() -> bytes:
@@ -74,7 +97,22 @@ def eventful() -> bytes:
     log.add(changed, statement=statement(changed, ADMIN, ADMIN_2, nonce="n2"))
     log.add(r.RunRefused(agent="Corporate Assistant", clock=clock(2), codes=("MDM-0311",)), diagnosis={"codes": ["MDM-0311"]})
     log.add(r.VoteWithdrawn(ballot="c" * 64, clock=clock(2), principal="p-alice"))
-    return Eventful(log=log, authority=4, price=r.Price(currency="USD", input=2_500_000, output=10_000_000)).tell().bundle()
+    kept(log)
+    tale = Eventful(log=log, authority=6, price=r.Price(currency="USD", input=2_500_000, output=10_000_000))
+    tale.tell()
+    tiles = Log().add(OLDER).add([*log.raws, *tale.chain.raws])
+    return tale.bundle(proofs=(*proofs(tale, tiles), tiles.proof(tale.chain.raws[3], size=tale.reached.size)))
+
+
+def kept(log: Chain) -> None:
+    """A hold that was placed and lifted, an erasure that waited for it, and what was given away."""
+    log.add(r.HoldPlaced(clock=clock(2), ground="lawsuit", hold="H1", principal="p-alice", subject="s-1"), reason={"text": "lawsuit"})
+    log.add(r.ErasureRequested(after=clock(2).now, clock=clock(2), erasure="E1", ground="request", principal="p-bob", subject="s-1"))
+    log.add(r.ErasureBlocked(clock=clock(2), erasure="E1", ground="hold", hold="H1"))
+    lifted = r.HoldLifted(clock=clock(2), hold="H1", principal="p-alice")
+    log.add(lifted, statement=statement(lifted, ADMIN, ADMIN_2, nonce="n3"))
+    log.add(r.Erased(clock=clock(2), commits=("e" * 64,), erasure="E1", ground="request", principal="p-bob", subject="s-1"))
+    log.add(r.Exported(clock=clock(2), kind="bundle", principal="p-alice"), scope={"digest": "d" * 64})
 
 
 STORIES = {"plain": lambda: story().bundle(), "eventful": eventful}
@@ -96,14 +134,14 @@ class Lines:
     def right(self, found: Finding, position: int) -> bool:
         """The line, or the event that stands on it.
 
-        Of two deltas that contradict each other, and of key hints, which nothing rests on, any line of their section. The header
-        says where sections begin: when it lies, the first line that is not what it says.
+        Of two deltas that contradict each other, and of key hints and signatures of strangers, which nothing rests on, any line of their
+        section. The header says where sections begin: when it lies, the first line that is not what it says.
         """
         number = bisect.bisect_right(self.starts, position)
         for chain, section in (("run", "record"), ("log", "log")):
             if found.chain == chain and found.event is not None and number == self.box.first[section] + found.event:
                 return True
-        for section in ("account", "key"):
+        for section in ("account", "key", "proof"):
             first = self.box.first[section]
             lines = range(first, first + len(self.box.sections[section]))
             if number in lines and found.line in lines:

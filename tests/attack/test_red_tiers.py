@@ -16,6 +16,7 @@ from mandamus.cli.say import without_password
 from mandamus.core import records as r
 from mandamus.core.records import LOG
 from mandamus.drivers.ledger_memory import MemoryLedger
+from mandamus.drivers.ledger_postgres import from_uri
 from mandamus.errors import Conflict, MandamusError, Misuse, ProofError, Unavailable
 from mandamus.ports import Head, Node, Wake
 from mandamus.proof import mail as post
@@ -418,7 +419,7 @@ def server() -> Iterator[Postgres]:
 
 def on(server: Postgres, schema: str, story: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
-        ledger = wiring.open_ledger(server.uri(schema=schema))
+        ledger = from_uri(server.uri(schema=schema))
         try:
             await ledger.head("run-1")
             await story(ledger)

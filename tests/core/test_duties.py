@@ -55,6 +55,24 @@ def bent(spec: AgentSpec, **changes: Any) -> AgentSpec:
     return msgspec.structs.replace(spec, tools=(msgspec.structs.replace(spec.tools[0], data=data),))
 
 
+def test_ai_act_19_retention_floor() -> None:
+    """Records and decisions under the profile ai_act: 183 days. The smallest fix starts; without the profile no floor is asked for."""
+    for hash_days, decision_days in ((90, 180), (180, 183), (90, 183)):
+        low = Retention(id="low", content_days=30, hash_days=hash_days, decision_days=decision_days)
+        data = msgspec.structs.replace(PERSONAL, retention="low")
+        spec = made(data, retentions=[low], lawful_basis="contract", profile="ai_act")
+        [reason] = found(spec)
+        assert (reason.code, reason.articles) == ("retention_floor", "AI Act 19, 26(6)")
+        assert codes(msgspec.structs.replace(spec, profile="gdpr")) == []
+        high = Retention(id="low", content_days=30, hash_days=183, decision_days=183)
+        assert codes(made(data, retentions=[high], lawful_basis="contract", profile="ai_act")) == []
+
+
+def test_a_retention_that_nothing_uses_has_no_floor() -> None:
+    unused = Retention(id="unused", content_days=1, hash_days=1, decision_days=1)
+    assert codes(made(PERSONAL, retentions=[unused], lawful_basis="contract", profile="ai_act")) == []
+
+
 # -- rows --------------------------------------------------------------------------------------------------------------------
 def test_gdpr_6_basis_missing() -> None:
     assert codes(made(PERSONAL)) == ["basis_missing"]

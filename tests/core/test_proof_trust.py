@@ -7,7 +7,7 @@ import pytest
 from mandamus.errors import Misuse
 from mandamus.proof import Trust
 from mandamus.proof.trust import TRUST_BYTES_MAX
-from tests.samples import ADMIN, ALICE, ALICE_2, BOB, BUNDLE_KEY, CAROL, LOG_KEY, ORIGIN, STRANGER, TRUST_TEXT, trust
+from tests.samples import ADMIN, ALICE, ALICE_2, BOB, BUNDLE_KEY, CAROL, LOG_KEY, ORIGIN, STRANGER, TRUST_TEXT, W1, W2, trust
 
 
 def test_what_a_trust_file_says() -> None:
@@ -31,7 +31,7 @@ def test_its_digest_is_of_what_it_says_not_of_how_it_is_written() -> None:
 
 
 def test_witnesses_groups_and_quorum_are_read() -> None:
-    roots = trust(f"log {LOG_KEY.key}\nwitness w1 {ALICE.key}\nwitness w2 {BOB.key}\ngroup g 1 w1 w2\ngroup h all g w1\nquorum h\n")
+    roots = trust(f"log {LOG_KEY.key}\nwitness w1 {W1.key}\nwitness w2 {W2.key}\ngroup g 1 w1 w2\ngroup h all g w1\nquorum h\n")
     assert (roots.quorum, roots.groups["g"].k, roots.groups["h"].k) == ("h", 1, 2)
     assert set(roots.witnesses) == {"w1", "w2"}
 
@@ -58,11 +58,11 @@ BAD = {
     "not ASCII": (f"approver p-\u0430lice {ALICE.key}", 1),
     "group of nobody": ("group g 1", 1),
     "group of unknown": ("group g 1 w9", 1),
-    "group k too large": (f"witness w1 {ALICE.key}\ngroup g 2 w1", 2),
-    "group k zero": (f"witness w1 {ALICE.key}\ngroup g 0 w1", 2),
-    "group member twice": (f"witness w1 {ALICE.key}\ngroup g any w1 w1", 2),
-    "name taken": (f"witness w1 {ALICE.key}\nwitness w1 {BOB.key}", 2),
-    "name none": (f"witness none {ALICE.key}", 1),
+    "group k too large": (f"witness w1 {W1.key}\ngroup g 2 w1", 2),
+    "group k zero": (f"witness w1 {W1.key}\ngroup g 0 w1", 2),
+    "group member twice": (f"witness w1 {W1.key}\ngroup g any w1 w1", 2),
+    "name taken": (f"witness w1 {W1.key}\nwitness w1 {W2.key}", 2),
+    "name none": (f"witness none {W1.key}", 1),
     "quorum unknown": ("quorum g", 1),
     "two quorums": ("quorum none\nquorum none", 2),
 }

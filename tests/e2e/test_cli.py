@@ -60,6 +60,8 @@ READERS: tuple[tuple[str, ...], ...] = (
     ("allowance", "withdraw", "0"),
     ("ledger", "copy", "sqlite:///.mandamus/run.db", "sqlite:///.mandamus/new.db"),
     ("allowance", "grant", "payout.py", "--tool", "none", "--count", "1"),
+    ("witness", "status"),
+    ("witness", "serve", "--key", "alice.pem", "--log", "nonsense"),
 )
 
 

@@ -30,7 +30,7 @@ def test_a_transcript_is_what_is_printed(script: Path, world: World, request: py
 
 
 def play(world: World, script: str) -> str:
-    """The `#` and `$` lines of a script, with what each command says. `{digest}` and `{allowance}` stand for what waits and stands now."""
+    """The `#` and `$` lines of a script, with what each command says. `{digest}`, `{allowance}` and `{hold}` stand for what waits and stands now."""
     rows: list[str] = []
     for line in script.splitlines():
         if line.startswith("#"):
@@ -52,6 +52,8 @@ def _filled(world: World, line: str) -> str:
         known["digest"] = world("inbox", "--json").stream[-1]["digest"]
     if "{allowance}" in line:
         known["allowance"] = world("allowance", "list", "--json").stream[-1]["name"]
+    if "{hold}" in line:
+        known["hold"] = world("hold", "list", "--json").stream[-1]["hold"]
     return line.format(**known) if known else line
 
 

@@ -19,6 +19,8 @@ import msgspec
 import pytest
 
 from mandamus.cli import shapes
+from mandamus.proof.keys import COSIGNER
+from tests.servers.witnesses import key
 
 ENV = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")} | {"PYTHONUTF8": "1"}
 STEPS = ["ask", "judge", "approve", "crash", "resume", "prove", "tamper"]
@@ -117,6 +119,28 @@ def test_the_bundle_proves_itself_to_the_verifier_alone(played: Played) -> None:
     assert good.returncode == 0, good.stdout + good.stderr
     assert "PROVEN" in good.stdout
     assert f"{played.steps['prove']['events']} events" in good.stdout
+
+
+def test_a_witness_of_its_own_process_cosigned_the_log(played: Played) -> None:
+    """The trust file demands it: without the cosignature the verifier says so, and the proof section holds run and chain `log`."""
+    proved = played.steps["prove"]
+    others = {played.steps["ask"]["pid"], played.steps["crash"]["pid"], played.steps["resume"]["pid"], proved["witness_pid"]}
+    assert len(others) == 4
+    assert (proved["witness"], proved["proofs"]) == ("witness.demo/w1", 2)
+    assert f"cosigned the log at size {proved['size']}" in played.told
+    args = ("verify", played.data["bundle"], "--trust")
+    told = json.loads(mandamus(*args, played.data["trust"], "--json", cwd=played.cwd).stdout)
+    said = {c["name"]: (c["outcome"], c["says"]) for c in told["claims"]}
+    assert said["checkpoint"][0] == "proven"
+    assert f"size {proved['size']}" in said["checkpoint"][1]
+    assert "witness.demo/w1" in said["checkpoint"][1]
+    assert said["inclusion"][0] == "proven"
+    text = Path(played.cwd, played.data["trust"]).read_text()
+    line = next(x for x in text.splitlines() if x.startswith("witness "))
+    other = key("witness.demo/w1", COSIGNER).vkey
+    (played.cwd / "other.trust").write_text(text.replace(line, f"witness witness.demo/w1 {other}"))
+    told = json.loads(mandamus(*args, "other.trust", "--json", cwd=played.cwd).stdout)
+    assert told["exit_code"] == 3, "valid, but fewer witnesses than were asked"
 
 
 def test_the_changed_byte_is_one_and_the_verifier_names_the_event(played: Played) -> None:

@@ -381,6 +381,20 @@ async def test_a_target_that_would_lose_mail_or_gives_back_something_else_is_not
 
 
 @in_a_loop
+async def test_the_target_feeds_every_record_of_the_source_once() -> None:
+    """A copy is a ledger of its own: its log is read from the first record on."""
+    stand, _ = await waiting_for_two()
+    source, target = MemoryLedger(stand.time.now, beside=stand.ledger), MemoryLedger(stand.time.now)
+    await moved(stand, source, target)
+    there = {head.run: [raw async for raw in target.read(head.run)] async for head in target.runs()}
+    left = [one async for one in source.feed()]
+    came = [one async for one in target.feed()]
+    assert {one.raw for one in left} == {one.raw for one in came}
+    for run, records in there.items():
+        assert [one.raw for one in came if one.run == run] == records
+
+
+@in_a_loop
 async def test_a_run_that_was_begun_on_the_source_meanwhile_comes_along() -> None:
     stand, run = await waiting_for_two()
     stale = await stand.worker("stale")

@@ -46,8 +46,15 @@ settle {id} --done --key alice.pem --digest {digest}
 run payout.py Pay
 cancel last --key alice.pem --dry-run
 cancel last --key alice.pem
+hold place --run last --ground legal_claims
+hold list
+hold lift {hold}
+forget --run {first} --dry-run
 bundle last -o run.bundle --views views
 verify run.bundle --trust .mandamus/trust --views views
+export run.bundle --as html -o run.html
+export log --as bundle -o log.bundle
+verify log.bundle --trust .mandamus/trust --sample 1 --seed s
 verify payout.py --trust .mandamus/trust
 verify none --trust .mandamus/trust
 certify payout.py:small --sqlite 0
@@ -62,6 +69,7 @@ schema key list
 key new carol.pem --name carol
 key enroll --principal p-carol --role treasury --key carol.pem
 key trust
+witness status
 key list
 manifest show agent.yaml
 manifest sign bound.yaml --key carol.pem
@@ -93,6 +101,8 @@ def filled(world: World, line: str) -> list[str]:
         known |= next({"id": x["id"], "digest": x["digest"]} for x in reversed(world("inbox", "--json").stream))
     if "{allowance}" in line:
         known["allowance"] = world("allowance", "list", "--json").stream[-1]["name"]
+    if "{hold}" in line:
+        known["hold"] = world("hold", "list", "--json").stream[-1]["hold"]
     if "{first}" in line:
         known["first"] = world("runs", "--json").stream[0]["run"]
     return shlex.split(line.format(**known))
@@ -110,6 +120,7 @@ def test_every_answer_has_the_shape_that_is_published(world: World) -> None:
     wanted = {(verb, kind.__name__) for verb, kinds in shapes.SHAPES.items() for kind in kinds} - {
         ("demo", "Told"),  # test_demo.py plays it, and holds it against its shape
         ("inbox", "Unreadable"), ("resume", "Followed"),
+        ("witness serve", "Served"),  # it serves until it is told to end: test_witness_cli.py
     }  # fmt: skip
     assert wanted - seen == set(), "each published shape is one that was met"
 

@@ -10,7 +10,7 @@ import pytest
 from mandamus.drivers.ledger_memory import MemoryLedger
 from mandamus.drivers.ledger_sqlite import SqliteLedger
 from mandamus.ports import Ledger
-from mandamus.testing.conformance.ledger import LedgerSuite, names, run
+from mandamus.testing.conformance.ledger import LedgerSuite, SealedSuite, names, run
 
 
 def memory(_: Path) -> Callable[[], Ledger]:
@@ -31,6 +31,12 @@ def sqlite(folder: Path) -> Callable[[], Ledger]:
 @pytest.mark.parametrize("name", names(LedgerSuite))
 def test_ledger(name: str, driver: Callable[[Path], Callable[[], Ledger]], tmp_path: Path) -> None:
     run(LedgerSuite, name, driver(tmp_path))
+
+
+@pytest.mark.parametrize("driver", [memory, sqlite])
+@pytest.mark.parametrize("name", names(SealedSuite))
+def test_sealed_payloads(name: str, driver: Callable[[Path], Callable[[], Ledger]], tmp_path: Path) -> None:
+    run(SealedSuite, name, driver(tmp_path))
 
 
 def test_the_suite_has_its_cases() -> None:

@@ -33,6 +33,7 @@ from mandamus.runtime import evidence, recover, replay, start
 from mandamus.testing.certify import certify
 from mandamus.testing.people import signer
 from tests.crash.stand import LARGE, PAY, PLAIN, TWO, Around, Stand, agent_of, pay_tool
+from tests.e2e.clinic import Clinic
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "effects"
 Story = Callable[[], Awaitable[None]]
@@ -431,10 +432,19 @@ def test_plaintext_secrets_never_reach_the_tools_parent() -> None:
 
 
 @pytest.mark.law("8")
-@pytest.mark.xfail(strict=True, raises=ModuleNotFoundError, reason="erasure: payloads are not yet sealed under keys that can be destroyed")
-def test_personal_data_can_be_provably_forgotten_without_breaking_a_proof() -> None:
-    """Personal data can be provably forgotten without breaking a proof."""
-    __import__("mandamus.runtime.erase")
+def test_personal_data_can_be_provably_forgotten_without_breaking_a_proof(tmp_path: Path) -> None:
+    """Personal data can be provably forgotten without breaking a proof: no file holds it any more, and its bundle still verifies."""
+
+    async def story() -> None:
+        async with Clinic(tmp_path) as clinic:
+            result = await clinic.treat()
+            assert verify(await result.evidence_bundle.read(), clinic.env.trust()).exit_code == 0
+            assert (await clinic.forget()).state == "erased"
+            assert clinic.where() == []
+            found = verify(await result.evidence_bundle.read(), clinic.env.trust())
+            assert (found.ok, found.exit_code) == (True, 3), "valid, and what is gone is told by a record"
+
+    told(story)
 
 
 # -- 9 --------------------------------------------------------------------------------------------------------------------------

@@ -3,35 +3,71 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import re
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mandamus import _files
 from mandamus.cli import read
 from mandamus.cli.common import Cli, run_ids, verb
-from mandamus.errors import Misuse
+from mandamus.errors import Erased, Misuse
+
+if TYPE_CHECKING:
+    from mandamus.proof.again import Judge
+    from mandamus.proof.shown import Key
 
 
 @verb("bundle", exits={0: "written", 1: "the stored chain is broken", 4: "written, but the run is not finished"})
 @click.argument("run_id", metavar="RUN", shell_complete=run_ids)
 @click.option("-o", "--output", metavar="FILE", help="Where to; default RUN.bundle, - is stdout.")
 @click.option("--views", metavar="DIR", help="Also agent_run.json, decision.json and tool_trace.json.")
-def bundle(cli: Cli, run_id: str, output: str | None, views: str | None) -> int:
+@click.option("--withhold", metavar="EVENT/PART", multiple=True, help="Not shown: 7/args, */output, log/1/statement. The proof holds.")
+@click.option("--only", metavar="EVENT/PART=NAME,...", multiple=True, help="Of a payload that has members, show only these.")
+@click.option("--stamp", metavar="URL", help="Have the checkpoint stamped by this RFC 3161 authority.")
+def bundle(
+    cli: Cli, run_id: str, output: str | None, views: str | None, withhold: tuple[str, ...], only: tuple[str, ...], stamp: str | None
+) -> int:
     """Write the signed proof of RUN into a file. It holds what was said and done: give it to whom you would show that."""
-    return cli.run(_bundle(cli, run_id, output, views))
+    return cli.run(_bundle(cli, run_id, output, views, hiding(withhold, only), stamp))
 
 
-async def _bundle(cli: Cli, text: str, output: str | None, views: str | None) -> int:
-    from mandamus.runtime import evidence
+def hiding(withhold: tuple[str, ...], only: tuple[str, ...]) -> Callable[[Key], bool | Collection[str]]:
+    """What the options say of one payload. Raises Misuse for a word that names none."""
+    hidden = [_place(word) for word in withhold]
+    members = [(_place(place), set(names.split(","))) for place, _, names in (word.partition("=") for word in only)]
+
+    def hide(key: Key) -> bool | Collection[str]:
+        run, seq, part = ("log" if key[0] == "log" else "", str(key[1]), key[2])
+        if any(r == run and s in ("*", seq) and p in ("*", part) for r, s, p in hidden):
+            return True
+        return next((names for (r, s, p), names in members if r == run and s in ("*", seq) and p in ("*", part)), False)
+
+    return hide
+
+
+def _place(word: str) -> tuple[str, str, str]:
+    match = re.fullmatch(r"(log/)?([0-9]+|\*)/([a-z_]+|\*)", word)
+    if match is None:
+        raise Misuse(f"{word[:40]!a} names no payload", code="MDM-0003", expected="EVENT/PART", fix="7/args; mandamus show RUN --events")
+    return (match[1] or "").rstrip("/"), match[2], match[3]
+
+
+async def _bundle(
+    cli: Cli, text: str, output: str | None, views: str | None, hide: Callable[[Key], bool | Collection[str]], stamp: str | None
+) -> int:
+    from mandamus.runtime import evidence, sealing
 
     async with cli.env() as env:
         story = await read.story(env.ledger, text)
-        raw = await evidence.build(env, story.id, {}, "")
-        made = await _views(env, story) if views else {}
+        raw = await evidence.build(env, story.id, {}, "", hide=hide, stamp=stamped_by(stamp) if stamp else None)
+        made = await _views(env, story, hide) if views else {}
+        target = output or f"{story.id}.bundle"
+        await sealing.handed_out(env, story.id, target if target != "-" else "", [Path(views or "") / name for name in made])
         trust = env.home.trust_file
-    target = output or f"{story.id}.bundle"
     if views:
         with contextlib.suppress(OSError):  # one folder; `write` tells what is wrong with it
             Path(views).mkdir(exist_ok=True)
@@ -59,14 +95,25 @@ async def _bundle(cli: Cli, text: str, output: str | None, views: str | None) ->
     return 0 if story.run.life == "sealed" else 4
 
 
-async def _views(env: Any, story: read.Story) -> dict[str, bytes]:
+async def _views(env: Any, story: read.Story, hide: Callable[[Key], bool | Collection[str]]) -> dict[str, bytes]:
+    """Of what the bundle shows whole: it must be possible to make them anew from it."""
     from mandamus.proof import views
 
     values = {}
     for record in story.records:
         for part in record.body or ():
-            values[(story.id, record.seq, part.part)] = await read.value(env.ledger, record, part.part)
+            if hide((story.id, record.seq, part.part)) is False:
+                with contextlib.suppress(Erased):
+                    values[(story.id, record.seq, part.part)] = await read.value(env.ledger, record, part.part)
     return views.render(story.records, values)
+
+
+def stamped_by(url: str) -> Callable[[bytes], Awaitable[bytes]]:
+    try:
+        from mandamus.drivers import stamp_rfc3161
+    except ImportError:
+        raise Misuse("RFC 3161 stamps need an extra", code="MDM-0677", where="--stamp", fix="pip install 'mandamus[tsa]'") from None
+    return functools.partial(stamp_rfc3161.stamp, url)
 
 
 def _to_stdout(cli: Cli, raw: bytes) -> None:
@@ -92,6 +139,24 @@ def write(path: Path, content: bytes) -> None:
 @click.option("-q", "--quiet", is_flag=True, help="The verdict, and what is broken.")
 def verify(rest: tuple[str, ...], quiet: bool) -> int:
     """Check a bundle offline, against your trust file."""
-    from mandamus.cli.verify import main
+    from mandamus.cli.verify import More, main
 
-    return main([*(x for x in rest if x not in ("-v", "--verbose", "--debug", "--no-input")), *(["--quiet"] if quiet else [])])
+    words = [*(x for x in rest if x not in ("-v", "--verbose", "--debug", "--no-input")), *(["--quiet"] if quiet else [])]
+    return main(words, More(stamps=_stamp_reader, judge=_policy_again))
+
+
+def _policy_again() -> Judge:
+    try:
+        from mandamus.drivers.policy_cedar import again
+    except ImportError:
+        raise Misuse("asking policy again needs Cedar", code="MDM-0195", where="--reevaluate", fix="pip install cedarpy") from None
+    return again.judge
+
+
+def _stamp_reader(root: bytes) -> Callable[[bytes, bytes], int]:
+    try:
+        from mandamus.drivers import stamp_rfc3161
+    except ImportError:
+        fix = "pip install 'mandamus[tsa]', or verify without --tsa"
+        raise Misuse("reading RFC 3161 stamps needs an extra", code="MDM-0195", where="--tsa", fix=fix) from None
+    return stamp_rfc3161.reader(root)

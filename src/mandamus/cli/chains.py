@@ -10,11 +10,13 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from mandamus.core.erasures import Told
 from mandamus.core.payload import opened
 from mandamus.core.records import AnyRecord
 from mandamus.errors import MandamusError
 from mandamus.ports import Head, Ledger
 from mandamus.proof.chain import NEWER, walk
+from mandamus.runtime import erased
 
 AT_MOST = 500_000
 LEAVE = "keep the ledger as evidence; restore a whole backup, or leave this run as it is: the others go on, and a new one can be begun"
@@ -89,14 +91,19 @@ async def _walk(ledger: Ledger, head: Head) -> Fault | None:
 
 
 async def _payloads(ledger: Ledger, head: Head, records: list[AnyRecord]) -> Fault | None:
-    """Each value that a record commits to is there, and is that value."""
+    """Each value that a record commits to is there, and is that value; or chain `log` says that it was erased."""
     wanted = {(r.seq, b.part): b.commit for r in records for b in r.body or ()}
+    erasures: Told | None = None
     async for payload in ledger.payloads(head.run):
         commit = wanted.pop((payload.seq, payload.part), "")
         if not commit and payload.seq <= head.seq:
             return Fault(head.run, payload.seq, "MDM-0631", f"payload {payload.part!r} belongs to no record")
+        if payload.form == "erased":
+            erasures = erasures or await erased.read(ledger)
+            if commit in erasures.commits:
+                continue
         try:
-            if commit:
+            if commit and payload.form != "sealed":  # its key is out of use: nobody can look
                 opened(payload, commit)
         except MandamusError as error:
             return Fault(head.run, payload.seq, error.diagnosis.code, error.diagnosis.what)

@@ -9,20 +9,28 @@ from __future__ import annotations
 
 from mandamus.cli._codes import Pages
 from mandamus.cli._codes.answers import ENGINES, FIRST, REFUSED, STARTS
+from mandamus.cli._codes.bundles import SHOWN
 from mandamus.cli._codes.caller import AGENTS, KEYS, POLICIES, WIRING
 from mandamus.cli._codes.evidence import PROOFS
+from mandamus.cli._codes.feed import FEED
+from mandamus.cli._codes.forgetting import FORGETTING
 from mandamus.cli._codes.heads import HEADS
 from mandamus.cli._codes.log import NOTES
 from mandamus.cli._codes.nats import NATS
 from mandamus.cli._codes.postgres import POSTGRES
 from mandamus.cli._codes.program import COMMAND_LINE, DEMO
+from mandamus.cli._codes.signers import SIGNERS
+from mandamus.cli._codes.stores import STORES
+from mandamus.cli._codes.tlog import TLOG
+from mandamus.cli._codes.witness import WITNESSES
 from mandamus.cli._codes.worker import WORKERS
 from mandamus.cli.halts import HALTS
 
 _CALLER = WIRING | KEYS | AGENTS
 _SERVERS = POSTGRES | NATS | WORKERS
 CODES: Pages = COMMAND_LINE | _CALLER | REFUSED | FIRST | ENGINES | _SERVERS | PROOFS | HEADS | POLICIES | DEMO | STARTS
-CODES |= NOTES
+CODES |= SHOWN | NOTES | SIGNERS | FEED | WITNESSES | TLOG
+CODES |= FORGETTING | STORES
 CODES |= {  # why a run halted
     code: (f"Halted: {what}", f"To go on: {fix}; then mandamus resume RUN." if "as a new run" not in fix else f"To go on: {fix}.")
     for code, (what, fix) in HALTS.items()

@@ -140,7 +140,8 @@ def _console(cli: Cli) -> Line:
 # -- the ledger ----------------------------------------------------------------------------------------------------------------
 async def _ledger(cli: Cli) -> list[Line]:
     async with cli.reading() as ledger:
-        check, told = getattr(ledger, "check", None), await _asked(ledger)
+        driver = getattr(ledger, "inner", ledger)  # below what seals
+        check, told = getattr(driver, "check", None), await _asked(driver)
         runs = [h async for h in ledger.runs()]
     path = _path(cli)
     checked = "every page and setting checked" if path else "every setting checked" if check else "no check of its own"
@@ -274,7 +275,7 @@ async def _clock(cli: Cli) -> list[Line]:
 
 async def _heads(cli: Cli) -> list[Line]:
     """The witness of heads, where there is one."""
-    from mandamus.cli.witness import findings
+    from mandamus.cli.heads import findings
 
     return [Line("heads", state, says, fix) for state, says, fix in await findings(cli)]
 

@@ -59,6 +59,7 @@ async def _copy(cli: Cli, source: str, target: str, wanted: tuple[str, ...], wit
         done = await _moved(cli, env, names, target, wanted, dry_run)
     if not dry_run:
         _texts(homes, [*done.runs, *done.there])
+        _keystore(source, homes[1], target)
     data = {
         "deltas": done.deltas, "dry_run": dry_run, "events": done.events, "messages": done.messages, "runs": done.runs,
         "source": without_password(source), "target": without_password(target), "there": done.there,
@@ -72,7 +73,8 @@ async def _moved(cli: Cli, env: Env, names: tuple[str, str], target: str, wanted
     from mandamus.runtime.copy import Copied, Move
 
     path = wiring.ledger_file(target)
-    opened = None if dry_run and path is not None and not path.exists() else wiring.open_ledger(target)
+    keys = env.open_keys(False) if env.open_keys is not None and env.sealing is not None else None
+    opened = None if dry_run and path is not None and not path.exists() else wiring.open_ledger(target, keys=keys)
     try:
         ids = [await read.run_id(env.ledger, text) for text in wanted]
         total = sum([head.seq + 1 async for head in env.ledger.runs()])
@@ -135,6 +137,16 @@ def _keys(homes: tuple[Home, Home], with_keys: bool, dry_run: bool) -> None:
         shutil.copy2(key, other.parent / key.name)  # with its mode: nobody else may read it
     if (ours / "trust").exists() and not (theirs / "trust").exists():
         _files.write(theirs / "trust", (ours / "trust").read_bytes())
+
+
+def _keystore(source: str, home: Home, target: str) -> None:
+    """The keys of sealed payloads are not copied, or forgetting in one place would leave them in another: TO is told where they lie."""
+    from mandamus import _files, wiring
+
+    ours, theirs = wiring.keys_file(source), wiring.keys_file(target)
+    if ours is None or theirs is None or not ours.exists() or ours.resolve() == theirs.resolve() or home.folder is None:
+        return
+    _files.write(home.folder / wiring.ELSEWHERE, f"sqlite:///{ours.resolve()}\n".encode())
 
 
 def _texts(homes: tuple[Home, Home], runs: list[str]) -> None:

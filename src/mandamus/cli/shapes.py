@@ -12,7 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from mandamus.cli.allowance import Stands
+from mandamus.cli.forget import Forgot
+from mandamus.cli.hold import Held
 from mandamus.proof.report import Claim
+from mandamus.proof.witnessed import Seen
 from mandamus.result import ActionView, WaitingFor
 from mandamus.runtime.diff import Parting
 from mandamus.runtime.replay import Divergence
@@ -332,9 +335,22 @@ class Verified(Closed, kw_only=True):
     state: str = ""
     events: int = 0
     head: str = ""
+    checkpoint: Seen | None = None
     claims: list[Claim] = []
     broken: dict[str, Any] = {}
     attested: str = ""
+    sample: list[str] = []
+
+
+class ExportedFile(Closed):
+    """`numbers`: the first and the last of the register, of a period; `leaves`: how many records it holds."""
+
+    bytes: int
+    export: str
+    form: str
+    leaves: int
+    numbers: list[int]
+    run_id: str
 
 
 class Certified(Closed):
@@ -461,6 +477,80 @@ class Moved(Closed):
     there: list[str]
 
 
+class LogHead(Closed):
+    """`lag`: records of the ledger under no signed checkpoint; `witnessed`: the newest size that the quorum cosigned; `minimum`: leaf
+    records below it were pruned."""
+
+    at: str
+    lag: int
+    minimum: int
+    origin: str
+    quorum: str
+    root: str
+    size: int
+    store: str
+    witnessed: int
+    witnesses: list[str]
+
+
+class Leaf(Closed):
+    """`log query`: one a line."""
+
+    at: str
+    event: int
+    leaf: int
+    record: dict[str, Any]
+    run_id: str
+    type: str
+
+
+class LogProved(Closed):
+    """`level`: sealed or witnessed, of the checkpoint in the proof."""
+
+    bytes: int
+    event: int
+    file: str
+    leaf: int
+    level: str
+    run_id: str
+    size: int
+
+
+class LogConsistent(Closed):
+    """Hashes in hex. `signed`: which of the two sizes have a stored checkpoint."""
+
+    new: int
+    new_root: str
+    old: int
+    old_root: str
+    proof: list[str]
+    signed: list[int]
+
+
+class LogExported(Closed):
+    """`first`: records from this leaf on; `there`: objects that the folder had already."""
+
+    bytes: int
+    first: int
+    folder: str
+    level: str
+    objects: int
+    size: int
+    there: int
+
+
+class LogCompacted(Closed):
+    """Leaves [first, minimum) lost their records in the log; `runs`: whose they were."""
+
+    dry_run: bool
+    first: int
+    minimum: int
+    objects: int
+    retention: str
+    runs: list[str]
+    tidied: int
+
+
 class Bound(Closed):
     author: str
     bindings: dict[str, Any]
@@ -476,6 +566,48 @@ class Signed(Closed):
     author: str
     file: str
     signature: str
+
+
+class Served(Closed, kw_only=True):
+    """`witness serve`: one a line. `event`: listening, asked, turned, fault or ended; `status`: what was answered (HTTP)."""
+
+    at: str
+    event: str
+    address: str = ""
+    code: str = ""
+    found: str = ""
+    known: int = 0
+    logs: list[str] = []
+    old: int = 0
+    origin: str = ""
+    size: int = 0
+    status: int = 0
+    vkey: str = ""
+    what: str = ""
+    why: str = ""
+
+
+class WitnessRow(Closed):
+    """`knows`: the size it cosigned last, null with `fault` when it did not say; `trusted`: the trust file names its key."""
+
+    anchor: bool
+    fault: str
+    knows: int | None
+    lag: int | None
+    name: str
+    residency: str
+    trusted: bool
+
+
+class WitnessStatus(Closed):
+    """`size`: of the newest signed checkpoint; `witnessed`: of the newest that the quorum cosigned."""
+
+    met: bool
+    origin: str
+    quorum: str
+    size: int
+    witnessed: int
+    witnesses: list[WitnessRow]
 
 
 class Schemas(Closed):
@@ -494,14 +626,17 @@ SHAPES: dict[str, tuple[type, ...]] = {
     "worker": (Carried,), "top": (Top,), "resume": (Ended, Followed), "cancel": (Cancelled,),
     "runs": (Row,), "show": (Shown, Event), "why": (Why,), "replay": (Replayed,), "fork": (Ended,), "diff": (Diffed,),
     "inbox": (Asking, Unreadable), "approve": (Voted,), "reject": (Voted,), "settle": (Voted,), "bundle": (Bundled,),
-    "verify": (Verified,), "certify": (Certified, CertifiedFolder), "doctor": (Looked,), "help": (Help, Codes),
+    "verify": (Verified,), "export": (ExportedFile,), "certify": (Certified, CertifiedFolder), "doctor": (Looked,), "help": (Help, Codes),
+    "forget": (Forgot,), "hold place": (Held,), "hold lift": (Held,), "hold list": (Held,),
     "completion": (Completion,), "allowance grant": (Granted,), "allowance list": (Stands,), "allowance withdraw": (Withdrawn,),
     "key new": (NewKey,), "key enroll": (Enrolled,), "key trust": (Trusted,), "key list": (Key,), "ledger copy": (Moved,),
-    "manifest show": (Bound,),
+    "witness serve": (Served,), "witness status": (WitnessStatus,),
+    "log head": (LogHead,), "log query": (Leaf,), "log prove": (LogProved,), "log consistency": (LogConsistent,),
+    "log export": (LogExported,), "log compact": (LogCompacted,), "manifest show": (Bound,),
     "manifest sign": (Signed,), "schema": (Schemas, Schema),
 }  # fmt: skip
 # verbs that answer one object a line
-STREAMS = ("runs", "worker", "inbox", "key list", "allowance list")
+STREAMS = ("runs", "worker", "log query", "witness serve", "inbox", "key list", "allowance list", "hold list")
 
 
 def schema(verb: str) -> dict[str, Any]:

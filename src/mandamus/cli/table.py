@@ -27,6 +27,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "settle": ("vote:settle", "Say what became of an action that nobody knows about."),
     "bundle": ("bundle:bundle", "Write the signed proof of a run into a file."),
     "verify": ("bundle:verify", "Check a bundle offline, against your trust file."),
+    "forget": ("forget:forget", "Destroy the keys of what is known of a person; proofs stand."),
+    "export": ("export:export", "A period of the log, or a bundle as a page, views or a SCITT statement."),
     "certify": ("certify:certify", "Cut the power everywhere in a run of yours, and count its effects."),
     "doctor": ("doctor:doctor", "Check ledger, keys, policies and clock; each finding has its fix."),
     "help": ("helping:help_", "Explain an error code."),
@@ -44,16 +46,45 @@ NOUNS: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
             "withdraw": ("allowance:withdraw", "End an allowance, at once."),
         },
     ),
+    "hold": (
+        "Legal holds: what may not be destroyed.",
+        {
+            "place": ("hold:place", "Keep a subject's data, a run, or everything."),
+            "lift": ("hold:lift", "End a hold, signed by the administrator."),
+            "list": ("hold:list_", "Holds in force, with their grounds."),
+        },
+    ),
     "key": (
         "Key files and the trust file of a ledger.",
         {
             "new": ("key:new", "Make a key file of your own."),
             "enroll": ("key:enroll", "Let a key vote as a principal of this ledger."),
+            "rotate": ("key_change:rotate", "Let a new key take another's place."),
+            "revoke": ("key_change:revoke", "Take a key out of force."),
+            "sign": ("key:sign", "Sign a statement as one of the administrators."),
             "trust": ("key:trust", "Print the trust file that an auditor needs."),
             "list": ("key:list_", "Keys and approvers of this ledger."),
         },
     ),
     "ledger": ("The ledger as a whole.", {"copy": ("ledger:copy", "Move runs, accounts and chain log to another ledger.")}),
+    "witness": (
+        "Those who sign that a log only ever grew.",
+        {
+            "serve": ("witness:serve", "Be a witness: cosign the checkpoints of other people's logs."),
+            "status": ("witness:status", "What the witnesses of this ledger's log know of it."),
+        },
+    ),
+    "log": (
+        "The transparency log: every record a leaf, signed, cosigned.",
+        {
+            "head": ("log:head", "Size and root of the log, its witnesses, and what waits."),
+            "query": ("log:query", "Records with the number of their leaf."),
+            "prove": ("log:prove", "Write the proof that a record of a run is in the log."),
+            "consistency": ("log:consistency", "Prove that the log of NEW leaves begins with that of OLD."),
+            "export": ("log_files:export", "Write the log as files that any web server can show."),
+            "compact": ("log_files:compact", "Tidy up; by a written rule prune old leaf records."),
+        },
+    ),
     "manifest": (
         "agent.yaml: what it binds, and its author.",
         {

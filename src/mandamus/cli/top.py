@@ -23,7 +23,13 @@ from mandamus.ports import AT_REST, Head, Ledger, Node
 EVERY_S = 2.0
 HALTED_MAX = 20  # of the halted runs, so many are told one by one
 TAIL = 8
-WORDS = {"child": "waiting for a child run", "level": "waiting for the log's witnesses", "people": "waiting for people", "time": "waiting for a time", "worker": "waiting for a worker"}
+WORDS = {
+    "child": "waiting for a child run",
+    "level": "waiting for the log's witnesses",
+    "people": "waiting for people",
+    "time": "waiting for a time",
+    "worker": "waiting for a worker",
+}
 
 
 class Seen(Struct):

@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import sys
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from mandamus.errors import MandamusError, Misuse
+from mandamus.errors import MandamusError, Misuse, ProofError
+from mandamus.proof import continuity
+from mandamus.proof.again import Judge
 from mandamus.proof.bundle import BUNDLE_BYTES_MAX
+from mandamus.proof.note import NOTE_BYTES_MAX, parse_checkpoint, parse_note
 from mandamus.proof.report import Finding, Report
+from mandamus.proof.tiles import Tiles
 from mandamus.proof.trust import TRUST_BYTES_MAX, Trust
-from mandamus.proof.verify import verify
+from mandamus.proof.verify import Beside, verify
 
 USAGE = 2
+_AGE = re.compile(r"([1-9][0-9]{0,8})([smhd]?)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _WHAT = {
     0: "complete and valid",
     1: "broken",
@@ -28,6 +39,15 @@ _WHAT = {
     4: "valid so far, the run is not finished",
     5: "cannot tell yet",
 }
+
+
+@dataclass(frozen=True)
+class More:
+    """What needs more than the auditor's own packages and is handed in by whoever has them. `stamps(root)` reads RFC 3161 replies,
+    `judge()` is an engine that policy is asked again with."""
+
+    stamps: Callable[[bytes], Callable[[bytes, bytes], int]] | None = None
+    judge: Callable[[], Judge] | None = None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -45,6 +65,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("bundle", metavar="BUNDLE", help="the file that `mandamus bundle RUN` wrote")
     parser.add_argument("--trust", metavar="TRUST", help="your trust file; it must not come with the bundle")
     parser.add_argument("--views", metavar="DIR", help="compare agent_run.json, decision.json and tool_trace.json in DIR with the records")
+    parser.add_argument("--blobs", metavar="DIR", help="where payloads lie that are too large for a line; default beside BUNDLE")
+    parser.add_argument("--state", metavar="FILE", help="what you saw last of each log: the log may only have grown since; kept there")
+    parser.add_argument("--log", metavar="DIR", help="the log as files (mandamus log export), to check that it only grew")
+    parser.add_argument("--max-age", metavar="TIME", help="how old the youngest cosignature may be: 90, 30m, 12h, 7d")
+    parser.add_argument("--tsa", metavar="PEM", help="root certificate of the RFC 3161 authority whose stamps you believe")
+    parser.add_argument("--reevaluate", action="store_true", help="ask policy again with the recorded facts: the same verdicts?")
+    parser.add_argument("--sample", metavar="N", type=int, help="of a period: draw so many of its runs, by your own --seed")
+    parser.add_argument("--seed", metavar="TEXT", help="for --sample: a word that the other side could not know before")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument("-q", "--quiet", action="store_true", help="the verdict, and what is broken; no list of claims")
     return parser
@@ -54,12 +82,12 @@ def _exits() -> str:
     return "exit codes: " + " | ".join(f"{code} {what}" for code, what in _WHAT.items())
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, more: More | None = None) -> int:
     """The command as a function: prints to stdout, problems to stderr, returns the exit code."""
     as_json = "--json" in (sys.argv[1:] if argv is None else argv)
     try:
         options = _parser().parse_args(argv)
-        report = _report(options.bundle, options.trust, options.views)
+        report = _report(options, more or More())
     except SystemExit as done:  # --help
         return int(done.code or 0)
     except MandamusError as error:
@@ -72,10 +100,127 @@ def main(argv: Sequence[str] | None = None) -> int:
     return report.exit_code
 
 
-def _report(bundle: str, trust: str | None, views: str | None) -> Report:
-    raw = _read(bundle, BUNDLE_BYTES_MAX)
-    roots = None if trust is None else Trust.parse(_read(trust, TRUST_BYTES_MAX), trust)
-    return verify(raw, roots, regenerated=None if views is None else _views(views))
+def _report(options: argparse.Namespace, more: More) -> Report:
+    raw = _read(options.bundle, BUNDLE_BYTES_MAX)
+    roots = None if options.trust is None else Trust.parse(_read(options.trust, TRUST_BYTES_MAX), options.trust)
+    beside = _beside(options, more)
+    report = verify(raw, roots, beside)
+    if beside.last is not None:
+        _remember(Path(options.state), beside.last, report)
+    return report
+
+
+def _beside(options: argparse.Namespace, more: More) -> Beside:
+    return Beside(
+        views={} if options.views is None else _views(options.views),
+        blobs=_Folder(Path(options.blobs) if options.blobs else Path(options.bundle).parent),
+        now=int(time.time()),
+        max_age=None if options.max_age is None else _age(options.max_age),
+        sample=_sample(options.sample, options.seed),
+        last=None if options.state is None else _last(Path(options.state)),
+        tiles=None if options.log is None else _tiles(Path(options.log)),
+        judge=_judge(more) if options.reevaluate else None,
+        stamp=None if options.tsa is None else _stamps(options.tsa, more),
+    )
+
+
+def _age(text: str) -> int:
+    match = _AGE.fullmatch(text)
+    if match is None:
+        raise Misuse("that is no age", code="MDM-0195", where=f"--max-age {text[:40]}", fix="write 90, 30m, 12h or 7d")
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+def _sample(count: int | None, seed: str | None) -> tuple[int, str] | None:
+    if count is None and seed is None:
+        return None
+    if count is None or seed is None or count < 1:
+        raise Misuse("a sample is drawn by a number and a seed", code="MDM-0195", fix="--sample 25 --seed 'your own words'")
+    return count, seed
+
+
+class _Folder(Mapping[str, bytes]):
+    """Files by name, read when they are asked for. Names come from a bundle: they are hex digests by then."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and (self.folder / name).is_file()
+
+    def __getitem__(self, name: str) -> bytes:
+        return _read(str(self.folder / name), BUNDLE_BYTES_MAX)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+# -- what was seen last, and the log as files --------------------------------------------------------------------------------
+def _last(path: Path) -> continuity.Last:
+    return continuity.read(_read(str(path), continuity.LAST_BYTES_MAX), str(path)) if path.exists() else {}
+
+
+def _remember(path: Path, last: continuity.Last, report: Report) -> None:
+    """Only what holds is remembered, whole or not at all."""
+    held = any(claim.name == "continuity" and claim.outcome == "proven" for claim in report.claims)
+    if report.broken is not None or not held:
+        return
+    after = continuity.after(last, report.checkpoint)
+    if after != last:
+        _put(path, continuity.write(after))
+
+
+def _put(path: Path, content: bytes) -> None:
+    try:
+        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+        except BaseException:
+            os.unlink(draft)
+            raise
+    except OSError as error:
+        raise Misuse(f"what was seen cannot be kept: {error.strerror}", code="MDM-0195", where=str(path), fix="--state FILE") from None
+
+
+def _tiles(folder: Path) -> Tiles:
+    if not folder.is_dir():
+        raise Misuse("there is no such folder", code="MDM-0195", where=str(folder), fix="--log DIR: what `mandamus log export DIR` wrote")
+
+    def read(path: str) -> bytes | None:
+        file = folder / path
+        return _read(str(file), 1 << 25) if file.is_file() else None
+
+    return Tiles(read, _size(folder))
+
+
+def _size(folder: Path) -> int:
+    """Of the folder's own checkpoint: which widths its last tiles have. It is a hint; nothing is believed of it."""
+    file = folder / "checkpoint"
+    try:
+        return parse_checkpoint(parse_note(_read(str(file), NOTE_BYTES_MAX)).text).size if file.is_file() else 0
+    except ProofError:
+        return 0
+
+
+def _judge(more: More) -> Judge:
+    if more.judge is None:
+        fix = "pip install mandamus and use mandamus verify, or verify without --reevaluate"
+        raise Misuse("this command has no policy engine", code="MDM-0195", where="--reevaluate", fix=fix)
+    return more.judge()
+
+
+def _stamps(pem: str, more: More) -> Callable[[bytes, bytes], int]:
+    if more.stamps is None:
+        fix = "pip install 'mandamus[tsa]' and use mandamus verify, or verify without --tsa"
+        raise Misuse("this command cannot read RFC 3161 stamps", code="MDM-0195", where="--tsa", fix=fix)
+    return more.stamps(_read(pem, 1 << 20))
 
 
 def _views(folder: str) -> dict[str, bytes]:
@@ -115,6 +260,7 @@ def text(report: Report, *, quiet: bool = False) -> str:
             rows.append(f"  {report.attested}")
     if report.run:
         rows.append(f"run {report.run}  {report.state}, {report.events} events, head {report.head}")
+    rows += [f"  sample    {run}" for run in report.sample]
     claims = () if quiet else report.claims
     width = max((len(claim.outcome) for claim in claims), default=0)
     rows += [f"  {claim.outcome.ljust(width)}  {claim.name}: {claim.says}" for claim in claims]

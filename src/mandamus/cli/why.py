@@ -17,7 +17,7 @@ from mandamus.cli.events import event_line
 from mandamus.cli.say import shown, shown_json, value_shown
 from mandamus.core import records as r
 from mandamus.core.records import AnyRecord
-from mandamus.errors import Misuse
+from mandamus.errors import Erased, Misuse
 from mandamus.ports import Ledger
 
 
@@ -35,7 +35,7 @@ async def _why(cli: Cli, text: str) -> int:
         told = [x for x in story.records if getattr(x.fact, "action", None) == id and id]
         if not told:
             raise _no_action(story, id)
-        args = await read.value(ledger, told[0], "args")
+        args = await _unless_erased(ledger, told[0], "args")
         judgements = [await _judgement(ledger, x, x.fact) for x in told if isinstance(x.fact, r.ActionJudged)]
     data = {
         "action": f"{story.id}/{id}",
@@ -68,14 +68,22 @@ async def _judgement(ledger: Ledger, record: AnyRecord, fact: r.ActionJudged) ->
         "attempt": fact.attempt,
         "authority": fact.authority,
         "code": plain.get("code", ""),
-        "decision": await read.value(ledger, record, "decision"),
+        "decision": await _unless_erased(ledger, record, "decision"),
         "engine": fact.engine,
         "event": record.seq,
-        "facts": await read.value(ledger, record, "facts"),
+        "facts": await _unless_erased(ledger, record, "facts"),
         "layers": plain["layers"],
         "policy": fact.bundle,
         "verdict": fact.verdict,
     }
+
+
+async def _unless_erased(ledger: Ledger, record: AnyRecord, part: str) -> Any:
+    """None for what was forgotten: that it was judged, and how, stands in the record."""
+    try:
+        return await read.value(ledger, record, part)
+    except Erased:
+        return None
 
 
 def _words(run: str, id: str, told: list[AnyRecord], args: Any, judgements: list[dict[str, Any]]) -> str:
@@ -83,6 +91,8 @@ def _words(run: str, id: str, told: list[AnyRecord], args: Any, judgements: list
     rows = [f"{run}/{id}  {shown(first.tool)} ({first.safety}, {first.effect}), proposed by {first.by} at event {told[0].seq}"]
     if first.fault is not UNSET:
         rows.append(f"  fault   {first.fault}")
+    if args is None:
+        rows.append("  args    erased: the record and its proof stand")
     if isinstance(args, dict):
         rows += [f"  {shown(str(name))}  {value_shown(value)}" for name, value in args.items()]
     by_event = {j["event"]: j for j in judgements}

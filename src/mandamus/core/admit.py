@@ -4,6 +4,9 @@ Records must continue the chain (run, seq, prev, epoch), stay within their size,
 to. Only a header of each record is read here; the closed decoding of the whole belongs to whoever believes a record. What `seal` made
 in this process comes with its seals: then the chain is held against them, and no hash is computed a second time (ADR 0013).
 
+A payload is plain, S || JCS(value), and then held against its commitment; or *sealed*, nonce || AES-256-GCM of that, which nobody can hold
+against anything here. Who seals has recomputed the commitment before, and who opens does so again; here only its size is looked at.
+
 The rule a newcomer would break: nothing here knows the stored head. Whether `after` is still where the run stands is for the driver
 to compare inside its own transaction, and there a difference is a Conflict; here it is the caller who contradicts himself.
 """
@@ -18,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from mandamus.core.data import ORDER
-from mandamus.core.payload import INLINE_MAX, SALT, Payload, commit
+from mandamus.core.payload import INLINE_MAX, SALT, Payload, holds
 from mandamus.core.records import (
     EVENT,
     LOG,
@@ -35,9 +38,11 @@ from mandamus.core.seal import Sealed
 from mandamus.errors import Misuse, ProofError
 
 PARTS_MAX = 32
+SEAL = 12 + 16  # the nonce before and the tag behind what is sealed
 PROGRESS = frozenset((ModelReplied, ActionEnded))  # a reply or an outcome: the run is no poison, `tries` falls to 0
 After = tuple[int, str, int]  # seq, hash, epoch of the last record
 
+_KEYS = "MANDAMUS_KEYS=sqlite:///keys.db: name a key store"
 LASTING = frozenset(ORDER[: ORDER.index("personal")])  # what nobody has a right to see erased
 
 _run_name = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch  # a file name, a NATS token and a URL segment alike
@@ -128,7 +133,7 @@ def _admit_sealed(run: str, after: After, records: Sequence[bytes], payloads: Se
             raise _wrong_epoch(run, epoch, _header(raw))
         seq, epoch, tip = record.seq, record.epoch, one.hash
         for payload in one.payloads:
-            if parts >= given or payloads[parts] is not payload:
+            if parts >= given or (payloads[parts] is not payload and not _seals(payloads[parts], payload)):
                 raise _stray(payload)
             if len(payload.bytes) > SALT + INLINE_MAX:
                 raise _not_inline(payload)
@@ -137,6 +142,22 @@ def _admit_sealed(run: str, after: After, records: Sequence[bytes], payloads: Se
     if parts < given:
         raise _stray(payloads[parts])
     return Admitted(seq, tip, epoch, progress)
+
+
+def _seals(sealed: Payload, plain: Payload) -> bool:
+    """Whether the one stands where the other belongs, sealed. Raises Misuse for what no sealing makes of any payload."""
+    if sealed.form != "sealed" or (sealed.run, sealed.seq, sealed.part) != (plain.run, plain.seq, plain.part):
+        return False
+    if len(sealed.bytes) != SEAL + len(plain.bytes):
+        raise _torn(sealed)
+    return True
+
+
+def _refuse_size(sealed: Payload) -> None:
+    if len(sealed.bytes) <= SEAL + SALT:
+        raise _torn(sealed)
+    if len(sealed.bytes) > SEAL + SALT + INLINE_MAX:
+        raise _not_inline(sealed)
 
 
 def next_wake(stored: int | None, mail: int, at: int | None, cursor: int, now: int) -> int | None:
@@ -155,14 +176,25 @@ def refuse_name(duty: str) -> None:
         raise Misuse("the duty's name cannot be used", code="MDM-0123", expected="1 to 64 of A-Z a-z 0-9 _ -", found=ascii(duty[:80]))
 
 
-def refuse_plain(tier: str, run: str, records: Sequence[bytes]) -> None:
-    """For ledgers that can never forget: outside tier dev, raises Misuse when a record's plain payload is of class personal or above."""
-    if tier == "dev":
+def refuse_plain(tier: str, run: str, records: Sequence[bytes], payloads: Sequence[Payload], sealed_only: bool) -> None:
+    """For ledgers that can never forget: raises Misuse when a payload would be stored there in plain that must be forgettable.
+
+    `sealed_only`: that is every one, but for what stands on chain `log` for everybody's eyes: statements and ballots that each verifier
+    needs. Else, outside tier dev, those of class personal and above.
+    """
+    if not payloads or (tier == "dev" and not sealed_only):
         return
-    for raw in records:
+    if sealed_only and run != LOG:
+        for payload in payloads:
+            if payload.form != "sealed":
+                raise _unsealed(payload)
+        return
+    plain = {(payload.seq, payload.part) for payload in payloads if payload.form != "sealed"}
+    for raw in records if plain else ():
+        seq = _header(raw).seq
         for part in _classes(raw).body:
-            if part.class_ not in LASTING:
-                raise _plain(run, tier, _header(raw).seq, part)
+            if part.class_ not in LASTING and (seq, part.part) in plain:
+                raise _plain(run, seq, part)
 
 
 def _genesis(run: str, header: _Header, raw: bytes) -> str:
@@ -185,10 +217,12 @@ def _match(run: str, wanted: dict[tuple[int, str], str], payloads: Sequence[Payl
         if named is None:
             raise _stray(payload)
         stored = payload.bytes
-        size = len(stored)
-        if size > SALT + INLINE_MAX or payload.form != "plain":
+        if payload.form == "sealed":
+            _refuse_size(payload)
+            continue
+        if len(stored) > SALT + INLINE_MAX or payload.form != "plain":
             raise _not_inline(payload)
-        if size < SALT or commit(stored[:SALT], stored[SALT:]) != named:
+        if not holds(stored[:SALT], stored[SALT:], named):
             raise ProofError(
                 f"payload {payload.part!r} is not the one its record commits to",
                 code="MDM-0610",
@@ -263,15 +297,27 @@ def _wrong_epoch(run: str, epoch: int, header: _Header) -> ProofError:
     )
 
 
-def _plain(run: str, tier: str, seq: int, part: _Class) -> Misuse:
+def _plain(run: str, seq: int, part: _Class) -> Misuse:
     return Misuse(
         f"payload {part.part!r} of class {part.class_[:20]} would be stored in plain",
         code="MDM-0125",
         where=_at(run, seq),
-        expected=f"class {' or '.join(sorted(LASTING))} in tier {tier}",
+        expected=f"form sealed, or class {' or '.join(sorted(LASTING))}",
         found=part.class_[:20],
-        why="a plain payload in an append-only ledger can never be erased; sealed payloads come with the evidence log",
-        fix="keep such data in a SQLite ledger, or use tier dev with data that is made up",
+        why="a plain payload in an append-only ledger can never be erased",
+        fix=_KEYS,
+    )
+
+
+def _unsealed(payload: Payload) -> Misuse:
+    return Misuse(
+        f"payload {payload.part!r} would be stored in plain",
+        code="MDM-0125",
+        where=_at(payload.run, payload.seq),
+        expected="form sealed",
+        found=f"form {payload.form[:20]!a}",
+        why="this ledger never deletes: what is sealed can be forgotten by its key, what is plain never",
+        fix=_KEYS,
     )
 
 
@@ -294,17 +340,27 @@ def _bad_parts(run: str, header: _Header) -> ProofError:
     )
 
 
+def _torn(payload: Payload) -> Misuse:
+    return Misuse(
+        f"payload {payload.part!r} of {len(payload.bytes)} bytes is not sealed whole",
+        code="MDM-0124",
+        where=_at(payload.run, payload.seq),
+        expected=f"a nonce of 12 bytes, then what was sealed ({SALT} random bytes and a value) with its tag of 16",
+        why="nobody could ever open it",
+    )
+
+
 def _not_inline(payload: Payload) -> Misuse:
-    if payload.form != "plain":
+    if payload.form not in ("plain", "sealed"):
         return Misuse(
             f"payload {payload.part!r} has the form {payload.form[:20]!a}",
             code="MDM-0124",
             where=_at(payload.run, payload.seq),
-            expected="plain",
-            why="its commitment could not be checked",
+            expected="plain or sealed",
+            why="nobody could read it",
         )
     return Misuse(
-        f"payload {payload.part!r} of {len(payload.bytes) - SALT} bytes is too large for the ledger",
+        f"payload {payload.part!r} of {len(payload.bytes) - SALT - SEAL * (payload.form == 'sealed')} bytes is too large for the ledger",
         code="MDM-0124",
         where=_at(payload.run, payload.seq),
         expected=f"at most {INLINE_MAX} bytes",

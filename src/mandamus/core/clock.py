@@ -42,6 +42,13 @@ def _local(minutes: int, tz: str) -> LocalTime:
     return LocalTime(_date(days), minute // 60, minute % 60, tz, WEEKDAYS[(days + 3) % 7])
 
 
+def first_day(year: int, month: int) -> int:
+    """The day number of the first of a month. Source: as in `_date`."""
+    year, shifted = (year, month - 3) if month > 2 else (year - 1, month + 9)
+    era, yoe = divmod(year, 400)
+    return era * 146_097 + yoe * 365 + yoe // 4 - yoe // 100 + (153 * shifted + 2) // 5 - 719_468
+
+
 def rfc3339(now: int) -> str:
     """RFC 3339 in UTC with six digits, e.g. 2026-11-21T22:36:12.000000Z."""
     return f"{_second(now // 1_000_000)}.{now % 1_000_000:06}Z"

@@ -28,7 +28,7 @@ def proposal(run: Run, p: e.Proposal, id: str, by: Any, parent: str = "", replac
         action=id, by=by, call=id, effect=p.effect, fault=p.fault or UNSET, kind=p.kind, parent=parent or UNSET, pin=p.pin or UNSET,
         repeats=UNSET if p.repeats is None else p.repeats, replaces=replaces or UNSET, safety=p.safety, tool=p.tool,
     )  # fmt: skip
-    return Draft(fact, run.turn, (Content("args", p.args, p.data, secret=p.secret, raw=p.raw),))
+    return Draft(fact, run.turn, (Content("args", p.args, p.data, subject=p.subject, secret=p.secret, raw=p.raw),))
 
 
 def ended(run: Run, action: Action, result: Any, via: Any, spends: tuple[r.Reserve, ...] = (), code: str = "") -> Draft:

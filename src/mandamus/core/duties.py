@@ -27,6 +27,7 @@ from mandamus.core.data import (
 from mandamus.core.definition import CONSEQUENTIAL, AgentSpec, ToolSpec
 from mandamus.core.facts import Chain, RuleBook
 from mandamus.core.records import RunOpened
+from mandamus.core.retention import below_floor
 
 _ART9 = typing.get_args(Art9)
 
@@ -62,6 +63,10 @@ def reasons(
                 "purpose_missing", "GDPR 5(1)(b)", "tools touch personal data and the agent states no purpose", 'purpose="what it is for"'
             )
         )
+    for low in below_floor(agent):
+        what = f"retention {low['id']!r} keeps records or decisions {low['found']}, profile {agent.profile!r} demands {low['floor']}"
+        fix = f"hash_days and decision_days of at least {low['floor']}, or another retention"
+        out.append(_reason("retention_floor", "AI Act 19, 26(6)", what, fix))
     out += _oversight(agent, book, approvers, roles)
     out += _controls(agent, book)
     out += _wiring(agent, book, tier, isolation, author, stranger)

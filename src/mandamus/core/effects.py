@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from mandamus.core.accounts import Balance
 from mandamus.core.clock import Clock
@@ -112,6 +112,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     repeats: int | None = None
     secret: bytes = b""
     raw: bytes = b""
+    subject: str | UnsetType = UNSET  # whose data the arguments are, by pseudonym
 
 
 class Reply(Struct, frozen=True, kw_only=True):
@@ -221,6 +222,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     spends: tuple[Reserve, ...] | None = None
     retry_at: int | None = None
     data: str = "business"
+    subject: str | UnsetType = UNSET
     checks: tuple[GuardCheck, ...] = ()
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from mandamus.core import fields
 from mandamus.core.canonical import accept, canon, digest
-from mandamus.errors import ProofError
+from mandamus.errors import EngineFault, Erased, MandamusError, ProofError
 
 SALT = 32
 INLINE_MAX = 256 * 1024  # larger ones are blobs, durable before the record
@@ -24,7 +25,10 @@ _sha256 = hashlib.sha256
 
 
 class Payload(Struct, frozen=True, gc=False):
-    """One body part's content as a ledger keeps it: keyed by (run, seq, part). `form` is "plain" now, "sealed" when encrypted."""
+    """One body part's content as a ledger keeps it: keyed by (run, seq, part).
+
+    `form`: "plain" = S and the value; "sealed" = nonce, then AES-256-GCM of them; "erased" = nothing, its key was destroyed.
+    """
 
     run: str
     seq: int
@@ -46,6 +50,20 @@ def commit_whole(secret: bytes, value: bytes) -> str:
     return _sha256(_payload_domain + salt + value).hexdigest()
 
 
+def holds(secret: bytes, value: bytes, commitment: str) -> bool:
+    """Whether `commitment` is that of these bytes, whole or member by member (core/fields.py): no bytes have both."""
+    if len(secret) != SALT:
+        return False
+    return commit_whole(secret, value) == commitment or _by_fields(secret, value) == commitment
+
+
+def _by_fields(secret: bytes, value: bytes) -> str:
+    try:
+        return fields.commit(secret, accept(value))
+    except ValueError:
+        return ""
+
+
 def card_digest(secret: bytes, card: dict[str, Any]) -> str:
     """Digest of an approval card, salted by the S of the arguments' payload; `votes` stay outside (docs/concepts/ballot-format.md)."""
     salt = hashlib.sha256(_salt_domain + secret + _CARD).digest()[:16]
@@ -53,9 +71,12 @@ def card_digest(secret: bytes, card: dict[str, Any]) -> str:
 
 
 def opened(payload: Payload, commitment: str) -> Any:
-    """The value, after its commitment was recomputed. Raises ProofError when it is another one: nothing may use it then."""
+    """The value, after its commitment was recomputed. Raises ProofError when it is another one: nothing may use it then; Erased when it
+    was forgotten, EngineFault when its key is not at hand."""
+    if payload.form != "plain":
+        raise not_open(payload)
     secret, value = payload.bytes[:SALT], payload.bytes[SALT:]
-    if len(secret) != SALT or commit(secret, value) != commitment:
+    if not holds(secret, value, commitment):
         raise ProofError(
             f"payload {payload.part!r} of event {payload.seq} is not the one its record commits to",
             code="MDM-0610",
@@ -67,3 +88,18 @@ def opened(payload: Payload, commitment: str) -> Any:
         return accept(value)
     except ValueError as error:
         raise ProofError(f"payload {payload.part!r} of event {payload.seq}: {error}", code="MDM-0610") from None
+
+
+def not_open(payload: Payload) -> MandamusError:
+    """Why nothing can be read of it. An erased one is neither changed nor lost: somebody had the right to have it forgotten."""
+    what, where = f"payload {payload.part!r} of event {payload.seq}", f"run {payload.run} (event {payload.seq})"
+    if payload.form == "erased":
+        return Erased(
+            f"{what} was erased", code="MDM-0960", where=where, why="its key was destroyed; the record and its proof stand",
+            fix="mandamus log query --type Erased tells on which ground; what rests on it cannot go on",
+        )  # fmt: skip
+    return EngineFault(
+        f"{what} is sealed, and its key is not in use here", code="MDM-0969", where=where,
+        why="the key store that is named holds no such key, or an erasure has taken it out of use",
+        fix="name the key store that this ledger was written with: MANDAMUS_KEYS=sqlite:///FILE",
+    )  # fmt: skip

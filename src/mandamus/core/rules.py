@@ -17,6 +17,7 @@ from mandamus.core import records as r
 from mandamus.core.canonical import canon_own
 from mandamus.core.drafts import NotDue as NotDue
 from mandamus.core.drafts import draft, ended, freed, proposal
+from mandamus.core.fields import GUARDED, media_of
 from mandamus.core.mailed import mail, time
 from mandamus.core.price import at_most
 from mandamus.core.rulings import judgement
@@ -259,6 +260,7 @@ def _ended_or_doubted(run: Run, action: Action, given: e.Outcome) -> list[Draft]
     retry: Any = given.retry_at if again else UNSET
     match given.kind:
         case "done":
+            media = media_of(given.value) if given.data in GUARDED else "application/json"
             spends = given.spends if given.spends is not None else tuple(action.reserves)
             fact = r.ActionEnded(
                 action=action.id,
@@ -273,7 +275,11 @@ def _ended_or_doubted(run: Run, action: Action, given: e.Outcome) -> list[Draft]
                 draft(
                     run,
                     fact,
-                    *((Content("output", given.value, given.data, raw=given.raw),) if given.output in ("valid", "invalid") else ()),
+                    *(
+                        (Content("output", given.value, given.data, media, given.subject, raw=given.raw),)
+                        if given.output in ("valid", "invalid")
+                        else ()
+                    ),
                 )
             ]
         case "failed" | "absent":
@@ -281,12 +287,16 @@ def _ended_or_doubted(run: Run, action: Action, given: e.Outcome) -> list[Draft]
                 action=action.id, attempt=action.attempt, code=given.code or UNSET, output="none", result="failed", retry_at=retry,
                 spends=given.spends if given.via == "child" and given.spends is not None else freed(action), via=given.via,
             )  # fmt: skip
-            return [draft(run, fact, *((Content("output", given.value, given.data),) if given.value is not None else ()))]
+            return [
+                draft(run, fact, *((Content("output", given.value, given.data, subject=given.subject),) if given.value is not None else ()))
+            ]
         case "doubt":
             if action.effect == "read" and not again:
                 return [ended(run, action, "failed", given.via, freed(action), given.code or given.cause)]
             doubt = r.ActionDoubted(action=action.id, attempt=action.attempt, cause=given.cause, retry_at=retry)
-            return [draft(run, doubt, *((Content("fault", given.value, given.data),) if given.value is not None else ()))]
+            return [
+                draft(run, doubt, *((Content("fault", given.value, given.data, subject=given.subject),) if given.value is not None else ()))
+            ]
         case "unclear":
             return [draft(run, r.ActionDoubted(action=action.id, attempt=action.attempt, cause="unclear", retry_at=retry))]
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from mandamus.core.canonical import canon
+from mandamus.core import fields
+from mandamus.core.canonical import accept, canon
 from mandamus.core.payload import SALT, Payload, commit_whole
 from mandamus.core.records import EVENT, RECORD_BYTES_MAX, Actor, AnyRecord, BodyPart, Fact, Record, encode
 from mandamus.errors import Misuse
@@ -84,6 +85,7 @@ def _sealed_body(body: tuple[Content, ...], run: str, seq: int, salts: Iterator[
         secret, value = c.secret or next(salts), c.raw or canon(c.value)
         if c.secret and len(secret) != SALT:
             raise ValueError("S is 32 bytes")
-        parts += (BodyPart(class_=c.class_, commit=commit_whole(secret, value), media=c.media, part=c.part, subject=c.subject),)
+        commit = commit_whole(secret, value) if c.media != fields.MEDIA else fields.commit(secret, accept(value))
+        parts += (BodyPart(class_=c.class_, commit=commit, media=c.media, part=c.part, subject=c.subject),)
         payloads += (Payload(run, seq, c.part, secret + value),)
     return parts, payloads

@@ -12,12 +12,13 @@ from operator import attrgetter
 import apsw
 from msgspec import structs
 
+from mandamus.core import feed
 from mandamus.core.admit import Admitted, next_wake
 from mandamus.core.payload import Payload
 from mandamus.drivers._refusals import account_moved, moved, same
-from mandamus.drivers._sqlite_file import queries
+from mandamus.drivers._sqlite_file import APPLICATION, queries
 from mandamus.errors import Misuse, ProofError
-from mandamus.ports import Account, AccountCheck, AccountWrite, Head, Wake
+from mandamus.ports import Account, AccountCheck, AccountWrite, Fed, Head, Wake
 
 SEQ_MAX = 2**28 - 1
 RUNS_MAX = 2**30 - 1
@@ -73,6 +74,19 @@ def append(
         if isinstance(entry, AccountWrite):
             _write_account(cursor, entry)
     return head
+
+
+def fed(leaf: int, row: Sequence[object]) -> Fed:
+    """Raises ProofError when it is another leaf, or one without its record."""
+    found, spot, run, body = row
+    if found != leaf or not isinstance(body, bytes) or not isinstance(spot, int) or not isinstance(run, str):
+        raise _hole(leaf, found)
+    return Fed(feed.cursor(f"{leaf}", body), run, spot >> 5 & SEQ_MAX, body)
+
+
+def settle(cursor: apsw.Cursor) -> None:
+    """Writes the file's first page as it is: once that is flushed, so is whatever stood in the log before it."""
+    cursor.execute(f"PRAGMA application_id = {APPLICATION}")
 
 
 def send(cursor: apsw.Cursor, run: str, message: bytes, now: int) -> str:
@@ -208,3 +222,14 @@ def dense(run: str, expected: int, found: int) -> None:
             why="the file was edited or restored in part",
             fix="keep the file as evidence; restore a whole backup, or begin another: --ledger sqlite:///NEW.db",
         )
+
+
+def _hole(leaf: int, found: object) -> ProofError:
+    return ProofError(
+        "records are missing from the ledger",
+        code="MDM-0632",
+        where=f"record {leaf} of all",
+        found="nothing" if found == leaf else f"record {found}",
+        why="the file was edited or restored in part",
+        fix="keep the file as evidence; restore a whole backup, or begin another: --ledger sqlite:///NEW.db",
+    )

@@ -17,12 +17,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from msgspec import structs
 
+from mandamus.core import feed
 from mandamus.core.admit import admit, next_wake, refuse_name
 from mandamus.core.payload import INLINE_MAX, Payload
 from mandamus.core.seal import Sealed
 from mandamus.drivers._refusals import account_moved, moved, same
 from mandamus.errors import Conflict, Misuse
-from mandamus.ports import AT_REST, Account, AccountCheck, AccountWrite, Head, Node, Wake
+from mandamus.ports import AT_REST, Account, AccountCheck, AccountWrite, Fed, Head, Node, Wake
 
 
 class _Store:
@@ -33,6 +34,7 @@ class _Store:
         self.handles = 0
         self.heads: dict[str, Head] = {}
         self.records: dict[str, list[bytes]] = {}
+        self.order: list[tuple[str, int, int]] = []  # run, the seq before and the last one of each append
         self.payloads: dict[str, dict[tuple[int, str], Payload]] = {}
         self.mail: dict[str, list[tuple[int, str, bytes]]] = {}
         self.messages = 0
@@ -93,6 +95,7 @@ class MemoryLedger:
         store.heads[run] = head
         self._ring()
         store.records.setdefault(run, []).extend(records)
+        store.order += ((run, after.seq if after else -1, new.seq),)
         kept = store.payloads.setdefault(run, {})
         for payload in payloads:
             kept[payload.seq, payload.part] = payload
@@ -115,6 +118,27 @@ class MemoryLedger:
         known = self._store.payloads.get(run, {})
         for key in sorted(key for key in known if key[0] > after and (not parts or key[1] in parts)):
             yield known[key]
+
+    async def feed(self, after: str = "", limit: int | None = None) -> AsyncIterator[Fed]:
+        self._refuse_closed()
+        nth, behind = self._behind(after) if after else (1, -1)
+        order, records = self._store.order, self._store.records
+        left = -1 if limit is None else limit
+        for at in range(nth - 1, len(order)):
+            run, before, last = order[at]
+            for seq in range(max(before, behind) + 1, last + 1):
+                if left == 0:
+                    return
+                raw = records[run][seq]
+                yield Fed(feed.cursor(f"{at + 1}.{seq}", raw), run, seq, raw)
+                left -= 1
+            behind = -1
+
+    def _behind(self, after: str) -> tuple[int, int]:
+        nth, seq = feed.read(after, 2)
+        run, before, last = self._store.order[nth - 1] if 0 < nth <= len(self._store.order) else ("", 0, 0)
+        feed.stands(after, self._store.records[run][seq] if before < seq <= last else None)
+        return nth, seq
 
     async def runs(self, after: str | None = None, state: str | None = None) -> AsyncIterator[Head]:
         self._refuse_closed()

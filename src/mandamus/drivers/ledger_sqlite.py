@@ -36,6 +36,7 @@ from typing import Any
 import apsw
 import msgspec
 
+from mandamus.core import feed
 from mandamus.core.admit import admit, refuse_name
 from mandamus.core.payload import INLINE_MAX, Payload
 from mandamus.core.seal import Sealed
@@ -45,11 +46,12 @@ from mandamus.drivers._sqlite_group import GroupCommit, Job, Rest
 from mandamus.drivers._sqlite_own import Ownership
 from mandamus.drivers._sqlite_run import run_all
 from mandamus.errors import Conflict, MandamusError, Misuse, Unavailable
-from mandamus.ports import Account, AccountCheck, AccountWrite, Head, Node, Wake
+from mandamus.ports import Account, AccountCheck, AccountWrite, Fed, Head, Node, Wake
 
 _sql = file.queries()
 _node = msgspec.json.Decoder(Node).decode
 HINT_MS = 200
+FEED_PAGE = 256
 _SEQ = (1 << 28) - 1
 
 
@@ -68,6 +70,7 @@ class SqliteLedger:
         self._writer: apsw.Connection | None = None
         self._reader: apsw.Connection | None = None
         self._flushes = True  # what `synchronous` stands at
+        self._settled = False  # what an earlier process wrote, and may not have flushed, is on the disk
         self._finished = False  # a write failed: nothing is believed before the file was opened again
         self._closed = False
         self._log_pages = 0
@@ -156,6 +159,27 @@ class SqliteLedger:
         while rows := await self._fetch(sql, (where, end, *named)):
             for where, part, value, form in rows:
                 yield Payload(run, where >> 5 & _SEQ, part, value, form)
+
+    async def feed(self, after: str = "", limit: int | None = None) -> AsyncIterator[Fed]:
+        """The first that is given out of a file costs one flush: its last writer may have died before his own."""
+        leaf, left = await self._leaf(after) if after else 0, limit
+        while asked := FEED_PAGE if left is None else min(left, FEED_PAGE):
+            page = await self._fetch(_sql["feed"], (leaf, asked))
+            if page and not self._settled:
+                await self._submit(lambda: tables.settle(self._cursor))
+                self._settled = True
+            for row in page:
+                leaf += 1
+                yield tables.fed(leaf, row)
+            if len(page) < asked:
+                return
+            left = None if left is None else left - asked
+
+    async def _leaf(self, after: str) -> int:
+        (leaf,) = feed.read(after, 1)
+        rows = await self._fetch(_sql["feed"], (leaf - 1, 1))
+        feed.stands(after, rows[0][3] if rows and rows[0][0] == leaf else None)
+        return leaf
 
     # -- accounts ------------------------------------------------------------------------------------------------------------
     async def account(self, id: str) -> Account | None:

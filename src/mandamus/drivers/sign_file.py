@@ -1,4 +1,4 @@
-"""Port `Signer`, by a private key in a file: Ed25519 or P-256, PKCS#8 PEM, mode 0600, with an optional passphrase.
+"""Port `Signer`, by a private key in a file: Ed25519, P-256 or ML-DSA-44, PKCS#8 PEM, mode 0600, with an optional passphrase.
 
 The file holds a first line `# vkey NAME+ID+KEY` and the PEM block. The rule a newcomer would break: a key file that others can read
 is refused, not repaired; whoever could read it may have signed with it already.
@@ -13,6 +13,7 @@ import shlex
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, utils
@@ -28,12 +29,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from mandamus.errors import Misuse
-from mandamus.proof.keys import ED25519, P256, VKey, parse_vkey, vkey
+from mandamus.proof.keys import COSIGNER_PQ, ED25519, P256, VKey, parse_vkey, vkey
 
 KEY_FILE_BYTES_MAX = 16 * 1024
 PASSPHRASE = "MANDAMUS_KEY_PASSPHRASE"
 _HEAD = "# vkey "
-Private = Ed25519PrivateKey | ec.EllipticCurvePrivateKey
+Private = Any  # Ed25519PrivateKey, EllipticCurvePrivateKey, or MLDSA44PrivateKey where the library has it
 
 
 class FileSigner:
@@ -51,9 +52,10 @@ class FileSigner:
         return self.key.id
 
     def sign(self, message: bytes) -> bytes:
-        """64 bytes; of a P-256 key r and s."""
-        if isinstance(self._private, Ed25519PrivateKey):
-            return self._private.sign(message)
+        """64 bytes, of a P-256 key r and s; 2,420 of an ML-DSA-44 one."""
+        if self.key.kind != P256:
+            signed: bytes = self._private.sign(message)
+            return signed
         r, s = utils.decode_dss_signature(self._private.sign(message, ec.ECDSA(SHA256())))
         return r.to_bytes(32, "big") + s.to_bytes(32, "big")
 
@@ -69,8 +71,8 @@ class FileSigner:
         The file appears whole or not at all, and never replaces another.
         """
         target = Path(path)
-        private: Private = ec.generate_private_key(ec.SECP256R1()) if kind == P256 else Ed25519PrivateKey.generate()
-        public = _public(private)
+        private = _generated(kind)
+        public = _public(private, kind)
         key = vkey(name(public) if callable(name) else name, public, kind)
         if passphrase is not None and not passphrase:
             raise Misuse("an empty passphrase protects nothing", code="MDM-0191", fix="leave it out, or choose one")
@@ -95,9 +97,9 @@ class FileSigner:
             raise Misuse(f"the key file {what}", code="MDM-0191", where=str(target)) from None
         except (ValueError, UnsupportedAlgorithm):
             raise _not_a_key(target, "the passphrase is wrong, or it holds no readable PKCS#8 key") from None
-        if not isinstance(private, Private) or isinstance(private, Ed25519PrivateKey) == (key.kind == P256):
+        if not isinstance(private, _class(key.kind)):
             raise _not_a_key(target, "it holds a key of another kind than its first line says")
-        if _public(private) != key.public:
+        if _public(private, key.kind) != key.public:
             raise _not_a_key(target, "its first line names another key than it holds")
         return cls(private, key)
 
@@ -116,10 +118,30 @@ def from_uri(uri: str, name: str | Callable[[bytes], str] = "") -> FileSigner:
         raise
 
 
-def _public(private: Private) -> bytes:
-    if isinstance(private, Ed25519PrivateKey):
-        return private.public_key().public_bytes_raw()
-    return private.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+def _class(kind: int) -> type[Any]:
+    """What a private key of this kind is. Raises Misuse where the library knows none."""
+    if kind == P256:
+        return ec.EllipticCurvePrivateKey
+    if kind != COSIGNER_PQ:
+        return Ed25519PrivateKey
+    try:
+        from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA44PrivateKey
+    except ImportError:
+        raise Misuse("the cryptography library here knows no ML-DSA", code="MDM-0180", fix="upgrade it, or --kind cosigner") from None
+    return MLDSA44PrivateKey
+
+
+def _generated(kind: int) -> Private:
+    try:
+        return ec.generate_private_key(ec.SECP256R1()) if kind == P256 else _class(kind).generate()
+    except UnsupportedAlgorithm:
+        raise Misuse("the cryptography library here was built without ML-DSA", code="MDM-0180", fix="--kind cosigner") from None
+
+
+def _public(private: Private, kind: int) -> bytes:
+    public = private.public_key()
+    raw: bytes = public.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint) if kind == P256 else public.public_bytes_raw()
+    return raw
 
 
 def _read(path: Path) -> bytes:

@@ -1,14 +1,15 @@
 """The bundle: one run and everything needed to check it, as one canonical JSONL file. `build(...) -> bytes`, `read(bytes) -> Container`.
 
     line 1   header: the sections and their number of lines
-    then     dsse 1 · manifest 1 · policy k · record n · log l · account a · payload m · key q
+    then     dsse 1 · manifest 1 · policy k · record n · log l · account a · payload m · proof p · key q · tsr t
 Every line is canonical JSON, LF only, nothing behind the last one. The DSSE line signs the digest of every section, so no byte can
 change unnoticed. The rule a newcomer would break: keys inside are hints for people. What is trusted comes from outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,11 +17,11 @@ from msgspec import Struct
 
 from mandamus.core.canonical import accept, canon, digest
 from mandamus.core.payload import Payload
-from mandamus.core.records import LOG, AnyRecord, RunOpened
+from mandamus.core.records import LOG, AnyRecord, Erased, RunOpened
 from mandamus.errors import Misuse, ProofError
 from mandamus.proof import dsse, shown
 from mandamus.proof.chain import Walk, state_of, walk
-from mandamus.proof.keys import VKey
+from mandamus.proof.keys import VKey, b64
 from mandamus.proof.report import Broken, Finding
 
 FORMAT = "mandamus/1"
@@ -28,7 +29,7 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:mandamus:run-bundle:1"
 STATEMENT_BYTES_MAX = 4096  # what a KMS signs without hashing first
-SECTIONS = ("dsse", "manifest", "policy", "record", "log", "account", "payload", "key")
+SECTIONS = ("dsse", "manifest", "policy", "record", "log", "account", "payload", "proof", "key", "tsr")
 BUNDLE_BYTES_MAX = 1 << 30
 LINES_MAX = 4_000_000
 HEADER_BYTES_MAX = 1024
@@ -59,6 +60,18 @@ class Predicate(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     state: str
 
 
+class Form(Struct, frozen=True):
+    """A file format of this kind: its name, what line 1 says it is of, its sections, and how many lines some of them have."""
+
+    name: str
+    of: str
+    sections: tuple[str, ...]
+    lines: dict[str, tuple[int, int]]
+
+
+RUN_FORM = Form(FORMAT, "run", SECTIONS, {"dsse": (1, 1), "manifest": (1, 1), "record": (1, LINES_MAX)})
+
+
 class Container(Struct, frozen=True):
     """A bundle cut into its sections; nothing is believed yet. `first` = number of each section's first line, counted from 1."""
 
@@ -79,15 +92,21 @@ def build(
     key: VKey,
     log: Sequence[bytes] = (),
     deltas: Sequence[bytes] = (),
+    proofs: Sequence[bytes] = (),
     keys: Iterable[tuple[str, VKey]] = (),
-    withheld: Callable[[shown.Key], bool] = lambda _: False,
+    stamps: Iterable[tuple[bytes, bytes]] = (),
+    withheld: shown.Hide = lambda _: False,
     blobs: Mapping[str, str] | None = None,
 ) -> bytes:
     """The bundle of one run.
 
     `policies`: by digest, what it is the digest of (core.digests.policy_digest).
     `payloads`: of the run and of chain `log`. `deltas`: those that this run caused. `keys`:
-    (role, key), as hints. `withheld(run, seq, part)` hides a payload; `blobs` names, by commitment, those that lie beside the bundle.
+    (role, key), as hints. `proofs`: C2SP tlog-proofs, of the run's last record, then of the last record of `log`, then one for each
+    child's seal (its bytes are the proof's `extra`), then one for each level reached, then anchors. `stamps`: (the checkpoint note of a
+    proof, RFC 3161 reply over it).
+    `withheld((run, seq, part))`: True hides a payload, names show only these members of it; `blobs` names, by commitment, those that lie
+    beside the bundle. A payload that is stored sealed is shown as stored.
     Raises ProofError when the chain or a payload does not hold: nothing is signed then.
     """
     walked, log_walk = _sound(records, None), _sound(log, LOG)
@@ -101,7 +120,9 @@ def build(
         "log": list(log),
         "account": list(deltas),
         "payload": _payload_lines([*walked.records, *log_walk.records], payloads, withheld, blobs or {}),
+        "proof": [canon(proof.decode("utf-8")) for proof in proofs],
         "key": [canon({"key": str(k), "role": role}) for role, k in keys],
+        "tsr": [canon({"note": hashlib.sha256(note).hexdigest(), "reply": b64(reply)}) for note, reply in stamps],
     }
     too_long = next((name for name, section in lines.items() if any(len(line) > shown.LINE_BYTES_MAX for line in section)), "")
     if too_long:
@@ -123,12 +144,13 @@ def _sound(raws: Sequence[bytes], run: str | None) -> Walk:
     return walked
 
 
-def _payload_lines(
-    records: Sequence[AnyRecord], given: Iterable[Payload], withheld: Callable[[shown.Key], bool], blobs: Mapping[str, str]
-) -> list[bytes]:
+def _payload_lines(records: Sequence[AnyRecord], given: Iterable[Payload], withheld: shown.Hide, blobs: Mapping[str, str]) -> list[bytes]:
     index = {(p.run, p.seq, p.part): p for p in given}
+    gone = {name for record in records if isinstance(record.fact, Erased) for name in record.fact.commits}
     parts = shown.parts_of(records)
-    return [shown.write(key, part, index.get(key), withheld(key), blobs.get(part.commit, "")) for key, part, _ in parts]
+    return [
+        shown.write(key, part, index.get(key), withheld(key), blobs.get(part.commit, ""), part.commit in gone) for key, part, _ in parts
+    ]
 
 
 def _predicate(opened: RunOpened, walked: Walk, log: Walk, policies: Iterable[str], lines: Mapping[str, list[bytes]]) -> Predicate:
@@ -181,14 +203,14 @@ def _file(predicate: Predicate, envelope: bytes, lines: Mapping[str, list[bytes]
 
 
 # -- read --------------------------------------------------------------------------------------------------------------------
-def read(raw: bytes) -> Container:
+def read(raw: bytes, form: Form = RUN_FORM) -> Container:
     """Cut into lines and sections, with every limit checked before anything is parsed. Raises Broken, which names the line."""
     if len(raw) > BUNDLE_BYTES_MAX:
         raise _no(f"the file has {len(raw)} bytes", None)
     first = raw.find(b"\n", 0, HEADER_BYTES_MAX)
     if first < 0:
         raise _no(_NO_HEADER, 1)
-    counts = _counts(raw[:first])
+    counts = _counts(raw[:first], form)
     total = 1 + sum(counts.values())
     lines = _lines(raw)
     for number, line in enumerate(lines, 1):
@@ -217,21 +239,22 @@ def _lines(raw: bytes) -> list[bytes]:
 _NO_HEADER = "the first line is no bundle header: the file is no bundle (mandamus bundle RUN writes one), or its beginning was changed"
 
 
-def _counts(line: bytes) -> dict[str, int]:
+def _counts(line: bytes, form: Form) -> dict[str, int]:
     try:
         value = accept(line)
     except ValueError:
         raise _no(_NO_HEADER, 1) from None
     try:
-        if type(value) is not dict or value.keys() != {"bundle", "run", "sections"} or value["bundle"] != FORMAT:
-            raise ValueError(f"this is not the header of a {FORMAT} file; mandamus bundle RUN writes one")
+        if type(value) is not dict or value.keys() != {"bundle", form.of, "sections"} or value["bundle"] != form.name:
+            raise ValueError(f"this is not the header of a {form.name} file; mandamus bundle RUN writes one")
         counts: dict[str, int] = dict(value["sections"])
-        if [name for name, _ in value["sections"]] != list(SECTIONS) or not all(
+        if [name for name, _ in value["sections"]] != list(form.sections) or not all(
             type(n) is int and 0 <= n <= LINES_MAX for n in counts.values()
         ):
-            raise ValueError("its sections are not " + ", ".join(SECTIONS))
-        if counts["dsse"] != 1 or counts["manifest"] != 1 or counts["record"] < 1:
-            raise ValueError("dsse and manifest have one line, record at least one")
+            raise ValueError("its sections are not " + ", ".join(form.sections))
+        for name, (least, most) in form.lines.items():
+            if not least <= counts[name] <= most:
+                raise ValueError(f"{name} has {counts[name]} lines, not {least}" + ("" if least == most else " or more"))
     except (ValueError, TypeError) as error:
         raise _no(f"the first line is no bundle header: {str(error)[:120]}", 1) from None
     return counts
@@ -262,7 +285,11 @@ def parse_statement(raw: bytes) -> Predicate:
         predicate = msgspec.convert(value["predicate"], Predicate)
     except (ValueError, TypeError, KeyError, msgspec.ValidationError) as error:
         raise ProofError(f"the signed statement is of another form: {str(error)[:120]}", code="MDM-0647") from None
-    if statement(predicate) != raw or tuple(section.name for section in predicate.sections) != SECTIONS[1:]:
+    counts = {section.name: section.count for section in predicate.sections}
+    if (
+        statement(predicate) != raw or tuple(counts) != SECTIONS[1:] or len(predicate.sections) != len(counts)
+        or (counts["record"], counts["log"]) != (predicate.count, predicate.log.count)
+    ):  # fmt: skip
         raise ProofError("the signed statement contradicts itself", code="MDM-0647")
     return predicate
 

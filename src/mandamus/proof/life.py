@@ -18,7 +18,9 @@ from mandamus.core.run import ACTIONS, CLOSED, ends_by_no
 class Life:
     """What the rules remember of one chain. `actions` maps an action to a state of the table in core/run.py; `final` holds what is over."""
 
-    __slots__ = ("actions", "attempts", "calls", "children", "count", "effects", "ended", "final", "refused", "sealed")
+    __slots__ = (
+        "actions", "attempts", "calls", "children", "count", "effects", "ended", "erasures", "final", "holds", "refused", "sealed",
+    )  # fmt: skip
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -29,6 +31,8 @@ class Life:
         self.effects: dict[str, str] = {}
         self.final: set[str] = set()
         self.ended = ""
+        self.erasures: dict[str, int] = {}  # not before this instant
+        self.holds: dict[str, Any] = {}  # in force; None when lifted
         self.refused = False  # by a person's no that ends the run
         self.sealed = False
 
@@ -182,6 +186,61 @@ def _voted(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
     return "" if record.run == LOG or fact.action in life.actions else f"action {fact.action[:40]} was never proposed"
 
 
+def _reached(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    """A checkpoint holds what was written before it was heard of, and a log has more leaves than its newest record of one run says."""
+    fact: Any = record.fact
+    if not 0 <= fact.seq < record.seq:
+        return "evidence was reached for an event that is not there yet"
+    return "" if fact.size > fact.seq else "a checkpoint of fewer leaves than the run has events"
+
+
+# -- chain log: what is forgotten, and what is kept ---------------------------------------------------------------------------
+def _hold_placed(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    fact: Any = record.fact
+    if fact.hold in life.holds:
+        return f"hold {fact.hold[:40]} is placed twice"
+    life.holds[fact.hold] = fact
+    return ""
+
+
+def _hold_lifted(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    fact: Any = record.fact
+    if life.holds.get(fact.hold) is None:
+        return f"hold {fact.hold[:40]} is not in force"
+    life.holds[fact.hold] = None
+    return ""
+
+
+def _erasure_requested(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    fact: Any = record.fact
+    if fact.erasure in life.erasures:
+        return f"erasure {fact.erasure[:40]} is requested twice"
+    life.erasures[fact.erasure] = fact.after
+    return ""
+
+
+def _erasure_blocked(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    fact: Any = record.fact
+    if fact.erasure not in life.erasures:
+        return f"erasure {fact.erasure[:40]} was never requested"
+    if fact.hold is not UNSET and life.holds.get(fact.hold) is None:
+        return f"hold {fact.hold[:40]}, which is said to keep it, is not in force"
+    return ""
+
+
+def _erased(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
+    """Asked for first, not before its time, and not while a hold on this subject, or on everything, is in force."""
+    fact: Any = record.fact
+    if fact.erasure not in life.erasures:
+        return "something was destroyed that nobody had asked to erase"
+    if fact.clock.now < life.erasures[fact.erasure]:
+        return "it was destroyed before its time"
+    for hold in life.holds.values():
+        if hold is not None and hold.run is UNSET and (hold.subject is UNSET or hold.subject == fact.subject):
+            return f"it was destroyed while hold {hold.hold[:40]} was in force"
+    return ""
+
+
 def _only_log(life: Life, record: AnyRecord, previous: AnyRecord | None) -> str:
     return f"{record.type} belongs to chain log"
 
@@ -207,6 +266,7 @@ RUN_RULES: dict[str, Rule] = {
     "ActionDoubted": _doubted,
     "ActionEnded": _action_ended,
     "Voted": _voted,
+    "EvidenceReached": _reached,
     "LogOpened": _only_log,
     "RunRefused": _only_log,
     "PolicyChanged": _only_log,
@@ -220,7 +280,12 @@ _IN_LOG: dict[str, Rule | None] = {
     "RunRefused": None,
     "PolicyChanged": None,
     "KeyChanged": None,
-    **dict.fromkeys(_KEPT),
+    "HoldPlaced": _hold_placed,
+    "HoldLifted": _hold_lifted,
+    "ErasureRequested": _erasure_requested,
+    "ErasureBlocked": _erasure_blocked,
+    "Erased": _erased,
+    "Exported": None,
     "StopRequested": None,
     "VoteWithdrawn": None,
 }

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from mandamus.errors import ProofError
-from mandamus.proof.keys import COSIGNER, VKey, b64, unb64, verify
+from mandamus.proof.keys import COSIGNER_PQ, COSIGNERS, VKey, b64, unb64, verify
 from mandamus.proof.tree import EMPTY_ROOT, HASH
 from mandamus.proof.trust import Trust
 
@@ -135,15 +135,21 @@ def sign_line(text: str, key: VKey, sign: Sign) -> str:
 
 def cosign_line(text: str, key: VKey, sign: Sign, time_s: int) -> str:
     """A witness's line: at `time_s` (seconds since 1970) this checkpoint was the newest it had seen, and followed from all before."""
-    return _written(key, time_s.to_bytes(8, "big") + sign(_cosigned(text, time_s)))
+    return _written(key, time_s.to_bytes(8, "big") + sign(_cosigned(key, text, time_s)))
 
 
 def _written(key: VKey, signature: bytes) -> str:
     return f"\N{EM DASH} {key.name} {b64(bytes.fromhex(key.id) + signature)}\n"
 
 
-def _cosigned(text: str, time_s: int) -> bytes:
-    return f"cosignature/v1\ntime {time_s}\n{text}".encode()
+def _cosigned(key: VKey, text: str, time_s: int) -> bytes:
+    """Ed25519 signs the text behind two lines, and no name; ML-DSA-44 a structure with the cosigner's name in it. Raises ProofError."""
+    if key.kind != COSIGNER_PQ:
+        return f"cosignature/v1\ntime {time_s}\n{text}".encode()
+    of, name = parse_checkpoint(text), key.name.encode()
+    origin = of.origin.encode()
+    whose = b"subtree/v1\n\0" + bytes([len(name)]) + name + time_s.to_bytes(8, "big") + bytes([len(origin)]) + origin
+    return whose + (0).to_bytes(8, "big") + of.size.to_bytes(8, "big") + of.root
 
 
 # -- checking ----------------------------------------------------------------------------------------------------------------
@@ -166,12 +172,12 @@ def seen(note: Note, keys: Iterable[VKey]) -> tuple[Seen, ...]:
 
 
 def _signed(text: str, line: Line, key: VKey) -> Seen | None:
-    if key.kind != COSIGNER:
+    if key.kind not in COSIGNERS:
         return Seen(key, None) if verify(key, text.encode(), line.signature) else None
     if len(line.signature) < 8:
         return None
     time = int.from_bytes(line.signature[:8], "big")
-    good = 0 < time < 1 << 63 and verify(key, _cosigned(text, time), line.signature[8:])
+    good = 0 < time < 1 << 63 and verify(key, _cosigned(key, text, time), line.signature[8:])
     return Seen(key, time) if good else None
 
 

@@ -71,9 +71,11 @@ class Report(Struct, frozen=True, kw_only=True):
     state: State = "unknown"
     events: int = 0
     head: str = ""
+    checkpoint: Any = None  # proof.witnessed.Seen: the largest of the bundle
     claims: tuple[Claim, ...] = ()
     broken: Finding | None = None
     attested: str = ""
+    sample: tuple[str, ...] = ()  # of a period's runs, drawn by the auditor's seed
 
     @property
     def ok(self) -> bool:
@@ -84,7 +86,7 @@ class Report(Struct, frozen=True, kw_only=True):
         plain: dict[str, Any] = msgspec.to_builtins(self)
         if self.broken is not None:
             plain["broken"]["where"] = self.broken.where
-        return {key: value for key, value in plain.items() if value not in (None, "")}
+        return {key: value for key, value in plain.items() if value not in (None, "", ()) or key == "claims"}
 
 
 ORDER = (2, 1, 5, 4, 3)  # where several apply, the first of these

@@ -8,6 +8,7 @@ One line each, `#` starts a comment:
     author NAME VKEY                may sign agent.yaml: this is the approved agent
     admin VKEY                      may widen authority (enrol keys, change policies, grant allowances)
     frontend NAME VKEY              may hand in the messages of users it has logged in
+    anchor NAME VKEY                a public log whose entries over our checkpoints count; NAME is its origin and the key's name
     witness NAME VKEY, group NAME k|any|all MEMBER..., quorum NAME|none      as C2SP tlog-policy writes them
 The rule a newcomer would break: one public key has one role and one line, else one signature could be counted for two things.
 """
@@ -22,7 +23,7 @@ from msgspec import Struct
 
 from mandamus.core.canonical import canon, digest
 from mandamus.errors import Misuse
-from mandamus.proof.keys import VKey, parse_vkey
+from mandamus.proof.keys import ED25519, P256, VKey, parse_vkey
 
 TRUST_BYTES_MAX = 1 << 20
 _FORMS = {
@@ -33,11 +34,12 @@ _FORMS = {
     "role": "role ROLE PRINCIPAL...",
     "admin": "admin VKEY",
     "frontend": "frontend NAME VKEY",
+    "anchor": "anchor NAME VKEY",
     "witness": "witness NAME VKEY",
     "group": "group NAME k|any|all MEMBER...",
     "quorum": "quorum NAME|none",
 }
-_word = re.compile(r"[!-~]{1,200}")
+_word = re.compile(r"[!-~]{1,2000}")  # an ML-DSA-44 key has 1,752 letters behind its name
 
 
 class Group(Struct, frozen=True):
@@ -57,6 +59,7 @@ class Trust(Struct, frozen=True, kw_only=True, dict=True):
     admins: tuple[VKey, ...] = ()
     authors: tuple[tuple[str, VKey], ...] = ()
     frontends: tuple[tuple[str, VKey], ...] = ()
+    anchors: tuple[VKey, ...] = ()
     witnesses: dict[str, VKey] = {}
     groups: dict[str, Group] = {}
     quorum: str | None = None
@@ -71,6 +74,9 @@ class Trust(Struct, frozen=True, kw_only=True, dict=True):
 
     def log_keys(self, origin: str) -> tuple[VKey, ...]:
         return tuple(key for key in self.logs if key.name == origin)
+
+    def anchor_keys(self, origin: str) -> tuple[VKey, ...]:
+        return tuple(key for key in self.anchors if key.name == origin)
 
     def bundle_keys(self, origin: str) -> tuple[VKey, ...]:
         """With one log in the file every bundle key is its own; with several the key's NAME says whose it is."""
@@ -88,17 +94,22 @@ class Trust(Struct, frozen=True, kw_only=True, dict=True):
 
     def _plain(self) -> dict[str, Any]:
         authors = {"author": sorted([name, str(key)] for name, key in self.authors)} if self.authors else {}
-        return authors | {
-            "admin": sorted(str(key) for key in self.admins),
-            "approver": sorted([principal, str(key)] for principal, key in self.approvers.values()),
-            "bundle": sorted([name, str(key)] for name, key in self.bundles),
-            "frontend": sorted([name, str(key)] for name, key in self.frontends),
-            "group": {name: [group.k, *group.members] for name, group in self.groups.items()},
-            "log": sorted(str(key) for key in self.logs),
-            "quorum": self.quorum,
-            "role": {role: sorted(holders) for role, holders in self.roles.items()},
-            "witness": {name: str(key) for name, key in self.witnesses.items()},
-        }
+        anchors = {"anchor": sorted(str(key) for key in self.anchors)} if self.anchors else {}
+        return (
+            authors
+            | anchors
+            | {
+                "admin": sorted(str(key) for key in self.admins),
+                "approver": sorted([principal, str(key)] for principal, key in self.approvers.values()),
+                "bundle": sorted([name, str(key)] for name, key in self.bundles),
+                "frontend": sorted([name, str(key)] for name, key in self.frontends),
+                "group": {name: [group.k, *group.members] for name, group in self.groups.items()},
+                "log": sorted(str(key) for key in self.logs),
+                "quorum": self.quorum,
+                "role": {role: sorted(holders) for role, holders in self.roles.items()},
+                "witness": {name: str(key) for name, key in self.witnesses.items()},
+            }
+        )
 
 
 class _Reader:
@@ -112,6 +123,7 @@ class _Reader:
         self.bundles: list[tuple[str, VKey]] = []
         self.authors: list[tuple[str, VKey]] = []
         self.frontends: list[tuple[str, VKey]] = []
+        self.anchors: list[VKey] = []
         self.approvers: dict[bytes, tuple[str, VKey]] = {}
         self.roles: dict[str, tuple[str, ...]] = {}
         self.witnesses: dict[str, VKey] = {}
@@ -128,7 +140,8 @@ class _Reader:
         self._bundles_name_logs()
         return Trust(
             logs=tuple(self.logs), bundles=tuple(self.bundles), approvers=self.approvers, roles=self.roles, admins=tuple(self.admins),
-            authors=tuple(self.authors), frontends=tuple(self.frontends), witnesses=self.witnesses, groups=self.groups, quorum=self.quorum,
+            authors=tuple(self.authors), frontends=tuple(self.frontends), anchors=tuple(self.anchors), witnesses=self.witnesses,
+            groups=self.groups, quorum=self.quorum,
         )  # fmt: skip
 
     def _text(self, text: str | bytes) -> str:
@@ -170,7 +183,9 @@ class _Reader:
         return key
 
     def _log(self, text: str) -> None:
-        self.logs.append(self._key(text))
+        self.logs.append(key := self._key(text))
+        if key.kind not in (ED25519, P256):
+            raise self._error("the key is one of a witness, not of a log", "copy the log's own key")
 
     def _admin(self, text: str) -> None:
         self.admins.append(self._key(text))
@@ -184,6 +199,12 @@ class _Reader:
     def _frontend(self, name: str, text: str) -> None:
         self.frontends.append((name, self._key(text)))
 
+    def _anchor(self, name: str, text: str) -> None:
+        key = self._key(text)
+        if key.name != name:
+            raise self._error(f"anchor {name[:40]!r} has a key of another name", "NAME is the origin of the public log, and its key's name")
+        self.anchors.append(key)
+
     def _approver(self, principal: str, text: str) -> None:
         key = self._key(text)
         self.approvers[key.public] = (principal, key)
@@ -193,7 +214,9 @@ class _Reader:
 
     def _witness(self, name: str, text: str) -> None:
         self._new_name(name)
-        self.witnesses[name] = self._key(text)
+        self.witnesses[name] = key = self._key(text)
+        if key.kind in (ED25519, P256):  # else its line could be taken for the log's own
+            raise self._error("the key is not one of a witness", "copy the key that the witness publishes: its type is a cosigner's")
 
     def _group(self, name: str, k: str, *members: str) -> None:
         self._new_name(name)

@@ -1,33 +1,77 @@
 """`verify(bundle, trust) -> Report`: does this file prove what it says, to somebody who trusts only his own trust file?
 
-Order: container, trust, signature, every record, seal, chain log, owners, votes, accounts, policies, payloads, views. The rule a
+Order: container, trust, signature, every record, chain log, payloads, seal, the proofs of the log, authority, owners, votes, accounts,
+policies, views. The rule a
 newcomer would break: nothing from the bundle is ever a reason to believe the bundle, and a claim that was not checked is not made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from mandamus.core.canonical import accept
-from mandamus.core.digests import manifest_digest, operation_id, ownership, policy_digest
+import msgspec
+from msgspec import Struct
+
+from mandamus.core.digests import operation_id, ownership
 from mandamus.core.fold import fold
 from mandamus.core.records import LOG, ActionJudged, ActionProposed, ActionStarted, AnyRecord, RunOpened, RunOwned, RunSealed
 from mandamus.core.run import state_digest
-from mandamus.errors import Misuse, ProofError
-from mandamus.proof import authority, books, bundle, chain, dsse, shown, spending, spoken, tiers, views
+from mandamus.errors import ProofError
+from mandamus.proof import (
+    again,
+    authority,
+    books,
+    bundle,
+    chain,
+    continuity,
+    dsse,
+    levels,
+    papers,
+    period,
+    population,
+    shown,
+    spending,
+    spoken,
+    stamps,
+    tiers,
+    witnessed,
+)
 from mandamus.proof.chains import Chains
-from mandamus.proof.keys import VKey, parse_vkey, unb64
+from mandamus.proof.keys import VKey, unb64
 from mandamus.proof.keys import verify as signed_by
 from mandamus.proof.report import Broken, Claim, Finding, Report, State, exit_code, some, verdict
+from mandamus.proof.tiles import Tiles
 from mandamus.proof.trust import Trust
 from mandamus.proof.votes import Votes, envelope_of
 
 Check = Callable[[], Claim]
 
 
-def verify(raw: bytes, trust: Trust | None, *, regenerated: Mapping[str, bytes] | None = None) -> Report:
-    """Never raises. `regenerated`: the views that came with the bundle, by file name; they are made anew and compared."""
+class Beside(Struct, frozen=True, kw_only=True):
+    """What the person who asks gives besides bundle and trust file. Nothing of it has to be there.
+
+    `views`: those that came with the bundle, by file name; they are made anew and compared. `blobs`: payloads beside the bundle, by name.
+    `now`: the clock, seconds since 1970; `max_age`: seconds. `last`: what was seen last of each log; `tiles`: the log as files.
+    `stamp`: reads an RFC 3161 reply against the root certificate that was given. `sample`: how many runs of a period, and the seed.
+    `judge`: an engine that policy is asked again with.
+    """
+
+    views: Mapping[str, bytes] = {}
+    blobs: Mapping[str, bytes] = {}
+    now: int | None = None
+    max_age: int | None = None
+    last: continuity.Last | None = None
+    tiles: Tiles | None = None
+    stamp: stamps.Reader | None = None
+    sample: tuple[int, str] | None = None
+    judge: again.Judge | None = None
+
+
+def verify(raw: bytes, trust: Trust | None, beside: Beside | None = None, *, regenerated: Mapping[str, bytes] | None = None) -> Report:
+    """Never raises. `regenerated`: short for `Beside(views=...)`."""
     if not raw:
         return _nothing("the file is empty: there is nothing to verify", "name a bundle that `mandamus bundle RUN` wrote")
     if trust is None or not trust.logs or not trust.bundles:
@@ -36,8 +80,15 @@ def verify(raw: bytes, trust: Trust | None, *, regenerated: Mapping[str, bytes] 
             "--trust FILE, with a `log` and a `bundle` line that reached you another way than this bundle",
             "MDM-0649",
         )
-    case = Case(trust, regenerated or {})
-    return case.report(raw)
+    beside = beside or Beside()
+    if regenerated is not None:
+        beside = msgspec.structs.replace(beside, views=regenerated)
+    if period.is_period(raw):
+        return population.verify_period(
+            raw, trust, now=beside.now, max_age=beside.max_age, tiles=beside.tiles, sample=beside.sample,
+            continuity=None if beside.last is None else functools.partial(continuity.check, last=beside.last, tiles=beside.tiles),
+        )  # fmt: skip
+    return Case(trust, beside).report(raw)
 
 
 def _nothing(what: str, fix: str, code: str = "MDM-0648") -> Report:
@@ -47,12 +98,14 @@ def _nothing(what: str, fix: str, code: str = "MDM-0648") -> Report:
 class Case:
     """One bundle under examination. Each check is a method that returns a claim, or raises Broken with the first finding."""
 
-    def __init__(self, trust: Trust, given_views: Mapping[str, bytes]) -> None:
-        self.trust, self.given_views = trust, given_views
+    def __init__(self, trust: Trust, beside: Beside) -> None:
+        self.trust, self.beside = trust, beside
         self.box: bundle.Container
         self.said: bundle.Predicate
+        self.signer: VKey
         self.run: chain.Walk
         self.log: chain.Walk
+        self.proofs: witnessed.Proofs
         self.authority = authority.Authority()
         self.lines: dict[shown.Key, shown.Line] = {}
         self.claims: list[Claim] = []
@@ -61,24 +114,48 @@ class Case:
         self.state: State = "unknown"
 
     def report(self, raw: bytes) -> Report:
-        """The first group decides whether the second has anything to stand on."""
+        """The first group decides whether the rest has anything to stand on."""
         ground = self._all([lambda: self._container(raw), self._signature, self._records, self._log_chain, self._payloads])
-        rest: list[Check] = [
-            self._seal, self._authority, self._owners, self._operations, self._votes, self._accounts,
-            self._policies, self._manifest, self._keys, self._views, self._sections,
-        ]  # fmt: skip
         if ground:
-            spent = [self._budget] if spending.any_of(self.run.records) else []
-            self._all([*rest, *spent, *([self._mail] if spoken.any_of(self.run.records) else [])], go_on=True)
+            box, asked = self.box, self.beside
+            run = witnessed.Run(self.said.origin, self.run.records, box.sections["record"], self.log.records, box.sections["log"])
+            self.proofs = witnessed.Proofs(box.sections["proof"], box.first["proof"], run, self.trust, asked.now, asked.max_age)
+            self._all(itertools.chain([self._seal], self._of_the_log(), self._of_the_run()), go_on=True)
         codes = {claim.exit_code for claim in self.claims}
         code = exit_code(codes)
         said = getattr(self, "said", None)
+        seen = self.proofs.seen if ground else None
         return Report(
             verdict=verdict(code), exit_code=code, run=said.run if said else "", state=self.state, events=said.count if said else 0,
-            head=said.head if said else "", claims=tuple(self.claims), broken=self.broken, attested=self.attested,
+            head=said.head if said else "", checkpoint=seen, claims=tuple(self.claims), broken=self.broken, attested=self.attested,
         )  # fmt: skip
 
-    def _all(self, checks: Sequence[Check], go_on: bool = False) -> bool:
+    def _of_the_log(self) -> Iterator[Check]:
+        """What later claims are made at all is known when the proof lines were read."""
+        yield self._checkpoint
+        yield self._inclusion
+        if self.proofs.rested:
+            yield self._children
+        if self.proofs.anchored:
+            yield self._anchors
+        if self.box.sections["tsr"]:
+            yield self._stamps
+        if self.beside.last is not None:
+            yield self._continuity
+
+    def _of_the_run(self) -> Iterator[Check]:
+        yield from (self._authority, self._owners, self._operations, self._votes, self._accounts)
+        yield from (self._policies, self._manifest, self._keys, self._views, self._sections)
+        if spending.any_of(self.run.records):
+            yield self._budget
+        if spoken.any_of(self.run.records):
+            yield self._mail
+        if levels.any_of(self.run.records):
+            yield self._levels
+        if self.beside.judge is not None:
+            yield self._again
+
+    def _all(self, checks: Iterable[Check], go_on: bool = False) -> bool:
         """False when something does not hold (or, without it, nothing further can be said)."""
         for check in checks:
             try:
@@ -129,7 +206,7 @@ class Case:
                     found=self.box.header.decode("utf-8", "replace")[:400],
                 )
             )
-        self.said = said
+        self.said, self.signer = said, done.keys[0]
         return Claim("signature", "proven", f"by {done.keys[0].name}+{done.keys[0].id}, origin {said.origin}")
 
     def _records(self) -> Claim:
@@ -191,14 +268,16 @@ class Case:
     def _payloads(self) -> Claim:
         first = self.box.first["payload"]
         lines = [shown.read(raw, number) for number, raw in enumerate(self.box.sections["payload"], first)]
-        self.lines = shown.match(lines, [*self.run.records, *self.log.records])
-        hidden = [line for line in lines if line.show != "whole"]
+        self.lines = shown.match(lines, [*self.run.records, *self.log.records], self.beside.blobs)
+        erased = shown.check_erased(list(self.lines.values()), self.log.records, self.said.run)
+        hidden = [line for line in self.lines.values() if line.show != "whole"]
         if hidden:
             names = ", ".join(f"{line.key[2]} of event {line.key[1]} ({line.show})" for line in hidden[:5])
             return Claim(
                 "payloads",
                 "not in this bundle",
-                f"{len(lines) - len(hidden)} of {len(lines)} shown and as committed; not shown: {names}",
+                f"{len(lines) - len(hidden)} of {len(lines)} shown and as committed; not shown: {names}"
+                + (f"; {erased} erased, with record" if erased else ""),
                 3,
             )
         return Claim("payloads", "proven", f"{some(len(lines), 'payload')}, each what its record committed to")
@@ -222,6 +301,7 @@ class Case:
         """Chain log reaches as far as any judgement saw; everything in it that widens authority is signed by its administrators."""
         seen = max((record.fact.authority for record in self.run.records if isinstance(record.fact, ActionJudged)), default=0)
         self.authority = authority.read(self.log.records)
+        self._nothing_by_the_retired()
         if self.authority.version < seen:
             what = "chain log ends before the newest change of authority that a judgement saw"
             raise Broken(Finding(what, code="MDM-0651", chain=LOG, expected=f"version {seen}", found=f"version {self.authority.version}"))
@@ -245,6 +325,13 @@ class Case:
         revoked = some(len(self.authority.revoked), "key")
         told = f"version {self.authority.version}, {some(count - stops, 'signed change')} to what it allows, {revoked} revoked"
         return Claim("authority", "proven", told + (f", {some(stops, 'signed stop')}, none passed over" if stops else ""))
+
+    def _nothing_by_the_retired(self) -> None:
+        """What is signed over a chain that says the key is none any more was signed too late."""
+        if self.authority.retired(self.signer):
+            what = "the signer of the bundle had been retired"
+            raise Broken(Finding(what, code="MDM-0656", line=2, found=f"{self.signer.name}+{self.signer.id}"))
+        self.proofs.check_retired(self.authority.retired)
 
     def _not_stopped(self) -> None:
         """No intent stands on a judgement that saw the stop of its agent or tenant."""
@@ -290,7 +377,7 @@ class Case:
         return Claim("operations", "proven", f"{some(count, 'intent')}, each with the operation id of its call")
 
     def _votes(self) -> Claim:
-        chains = Chains(self._sources())
+        chains = Chains(papers.sources(self.box))
         totals = books.totals(self.box.sections["account"], self.box.first["account"])
         tally = Votes(self.run.records, self.log.records, self.trust, self.authority, self._shown, chains, totals).check()
         later = tiers.check(self.run.records, chains)
@@ -325,81 +412,49 @@ class Case:
         return Claim("budget", "proven", f"{calls} model calls{down} within what the genesis allows")
 
     def _policies(self) -> Claim:
-        """Each source has the digest that it stands under, and each digest that judged the run is there."""
-        digests = set()
-        for number, raw in enumerate(self.box.sections["policy"], self.box.first["policy"]):
-            value = _object(raw, {"digest", "source"}, number)
-            found = policy_digest(value["source"]) if type(value["source"]) is dict else "no object"
-            if found != value["digest"]:
-                raise Broken(
-                    Finding("this policy has another digest", code="MDM-0646", line=number, expected=str(value["digest"])[:80], found=found)
-                )
-            digests.add(value["digest"])
-        opened: Any = self.run.records[0].fact
-        judged = {record.fact.bundle for record in self.run.records if isinstance(record.fact, ActionJudged)}
-        absent = sorted({opened.policy, *judged} - digests - {""})
-        if absent:
-            return Claim("policies", "not in this bundle", f"the source of policy {absent[0][:12]} are not shown", 3)
-        return Claim("policies", "proven", f"{some(len(digests), 'policy', 'policies')} with the digests that judged the run")
+        return papers.policies(self.box, self.run.records)
 
     def _manifest(self) -> Claim:
-        number = self.box.first["manifest"]
-        value = _object(self.box.sections["manifest"][0], {"text"}, number)
-        text = value["text"]
-        if type(text) is not str:
-            raise Broken(Finding("the manifest is no text", code="MDM-0646", line=number))
-        if not self.said.manifest and not text:
-            return Claim("manifest", "proven", "the genesis names none: the agent is defined in code (see `definition`)")
-        if manifest_digest(text) != self.said.manifest:
-            what = "this is not the manifest that the genesis names"
-            raise Broken(Finding(what, code="MDM-0646", line=number, expected=self.said.manifest, found=manifest_digest(text)))
-        return Claim("manifest", "proven", "the manifest is the one that the genesis names")
+        return papers.manifest(self.box, self.said.manifest)
 
     def _keys(self) -> Claim:
-        """Hints for people: well-formed, never used."""
-        for number, raw in enumerate(self.box.sections["key"], self.box.first["key"]):
-            value = _object(raw, {"key", "role"}, number)
-            try:
-                parse_vkey(str(value["key"]))
-            except Misuse as error:
-                raise Broken(Finding(error.diagnosis.what, code="MDM-0646", line=number)) from None
-        return Claim(
-            "key hints", "proven", f"{len(self.box.sections['key'])} keys named in the bundle; none of them is a reason to trust it"
-        )
+        return papers.key_hints(self.box)
 
     def _views(self) -> Claim:
-        if not self.given_views:
-            return Claim("views", "not in this bundle", "no views were given to compare", 0)
-        made = views.render(self.run.records, {key: line.value for key, line in self.lines.items() if line.show == "whole"})
-        for name, raw in sorted(self.given_views.items()):
-            if made.get(name) != raw:
-                raise Broken(
-                    Finding(
-                        f"view {name[:80]} is not what the records say",
-                        code="MDM-0660",
-                        fix="mandamus bundle RUN --views DIR writes it anew",
-                    )
-                )
-        return Claim("views", "proven", f"{some(len(self.given_views), 'view')}, as the records say")
+        values = {key: line.value for key, line in self.lines.items() if line.show == "whole"}
+        return papers.compared(self.beside.views, self.run.records, values)
 
     def _sections(self) -> Claim:
-        """The net under everything: no byte of any section is another one than was signed."""
-        for section in self.said.sections:
-            found = bundle.section_digest(section.name, self.box.sections[section.name])
-            if found != section.digest:
-                first = self.box.first[section.name]
-                what = f"section {section.name} (lines {first} to {first + section.count - 1}) is not the one that was signed"
-                raise Broken(Finding(what, code="MDM-0645", line=first, expected=section.digest, found=found))
-        return Claim("sections", "proven", "every section has the digest that was signed")
+        return papers.section_digests(self.box, self.said.sections)
 
-    def _sources(self) -> dict[str, dict[str, Any]]:
-        """Sources of policies that have the digest they stand under; what else is there, `_policies` names."""
-        out: dict[str, dict[str, Any]] = {}
-        for number, raw in enumerate(self.box.sections["policy"], self.box.first["policy"]):
-            value = _object(raw, {"digest", "source"}, number)
-            if type(value["source"]) is dict and policy_digest(value["source"]) == value["digest"]:
-                out[value["digest"]] = value["source"]
-        return out
+    # -- the log ---------------------------------------------------------------------------------------------------------------
+    def _checkpoint(self) -> Claim:
+        return self.proofs.checkpoint()
+
+    def _inclusion(self) -> Claim:
+        return self.proofs.inclusion()
+
+    def _children(self) -> Claim:
+        return self.proofs.children()
+
+    def _anchors(self) -> Claim:
+        return self.proofs.anchors()
+
+    def _stamps(self) -> Claim:
+        newest = witnessed.newest(self.run.records)
+        box = self.box
+        return stamps.check(box.sections["tsr"], box.first["tsr"], self.proofs.notes, newest, self.beside.stamp, self.beside.now)
+
+    def _continuity(self) -> Claim:
+        return continuity.check(self.proofs.seen, self.beside.last or {}, self.beside.tiles)
+
+    def _again(self) -> Claim:
+        assert self.beside.judge is not None
+        return again.check(self.run.records, papers.sources(self.box), self._shown, self.beside.judge)
+
+    def _levels(self) -> Claim:
+        needed = self.proofs.demanded or bool(self.box.sections["proof"])
+        return levels.check(self.run.records, self._shown, self.proofs.levels(), needed)
 
     # -- help ------------------------------------------------------------------------------------------------------------------
     def _shown(self, record: AnyRecord, part: str) -> shown.Line | None:
@@ -417,7 +472,14 @@ class Case:
 
 def _name(check: Check) -> str:
     name = getattr(check, "__name__", "").lstrip("_")
-    return {"<lambda>": "container", "records": "chain", "log_chain": "log", "seal": "state", "keys": "key hints"}.get(name, name)
+    return {
+        "<lambda>": "container",
+        "records": "chain",
+        "log_chain": "log",
+        "seal": "state",
+        "keys": "key hints",
+        "again": "re-evaluation",
+    }.get(name, name)
 
 
 def _state(records: Sequence[AnyRecord]) -> str:
@@ -435,18 +497,6 @@ def _owned_by(keys: Sequence[VKey], record: AnyRecord, fact: RunOwned, origin: s
     except ValueError:
         return False
     return any(signed_by(key, message, signature) for key in keys)
-
-
-def _object(raw: bytes, fields: set[str], number: int) -> dict[str, Any]:
-    try:
-        value = accept(raw)
-    except ValueError as error:
-        raise Broken(Finding(f"this line is not canonical JSON: {str(error)[:80]}", code="MDM-0646", line=number)) from None
-    if type(value) is not dict or value.keys() != fields:
-        raise Broken(
-            Finding("this line has other fields than its section", code="MDM-0646", line=number, expected=", ".join(sorted(fields)))
-        )
-    return value
 
 
 def _at(record: AnyRecord, what: str, expected: str, found: str, code: str) -> Finding:

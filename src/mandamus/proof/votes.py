@@ -109,7 +109,9 @@ class Votes:
             if ART_22 in fact.determining:
                 self.guarded.add(fact.action)
             if OUTCOME not in fact.determining:  # those asks are about what happened, not about a start
-                self.asked.setdefault(fact.action, {}).update({ask.chain: (ask.quorum, fact.bundle) for ask in fact.asks or ()})
+                self.asked.setdefault(fact.action, {}).update(
+                    {ask.chain: (ask.quorum, fact.bundle) for ask in fact.asks or () if ask.to == "people"}  # the log: proof/levels.py
+                )
         elif isinstance(fact, ApprovalRequested):
             self.requests.made(record, fact)
         elif isinstance(fact, VoteWithdrawn):
@@ -289,7 +291,8 @@ class Votes:
     def signed(self, voted: AnyRecord, vote: Voted, line: Line, version: int) -> Opened:
         """The ballot of a vote, by an approver's key that was in force at `version`."""
         envelope = envelope_of(line.value)
-        admins = authorities.admins(self.opening, self.trust) if self.opening else []
+        changes = self.authority.before(version + 1)
+        admins = authorities.admins(self.opening, self.trust, changes) if self.opening else []
         quorum = self.opening.quorum if self.opening else 1
         standing = vote.scope == "standing"
         found = ballots.examine_standing(envelope, self.trust, admins, quorum) if standing else ballots.examine(envelope, self.trust)

@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from mandamus.core import effects as e
 from mandamus.core.canonical import canon, parse
@@ -137,10 +138,20 @@ async def proposal(s: Session, name: str, args: dict[str, Any], fault: str = "")
             raw = canon(plain)
             if len(raw) > ARGS_MAX:
                 raise ValueError("too large")
-            return e.Proposal(**common, args=plain, raw=raw, repeats=await s.repeats(spec.name, raw))
+            about = await _subject(s, spec.name, plain) if spec.name in s.bound.about else UNSET
+            return e.Proposal(**common, args=plain, raw=raw, repeats=await s.repeats(spec.name, raw), subject=about)
         except (msgspec.ValidationError, ValueError, TypeError):
             fault = "invalid_arguments"
-    return e.Proposal(**common, args=_kept(args), fault=fault if fault == "duplicate_call" else "invalid_arguments")
+    kept, why = _kept(args), fault if fault == "duplicate_call" else "invalid_arguments"
+    return e.Proposal(**common, args=kept, fault=why, subject=await _subject(s, spec.name, kept))
+
+
+async def _subject(s: Session, tool: str, args: dict[str, Any]) -> str | UnsetType:
+    """Whose data these arguments are, as far as they say it: refused ones may name a person too."""
+    named = args.get(s.bound.about.get(tool, ""))
+    if named is None:
+        return UNSET
+    return await s.env.subject(named if isinstance(named, str) else canon(named).decode())
 
 
 def _kept(args: dict[str, Any]) -> dict[str, Any]:

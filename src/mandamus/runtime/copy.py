@@ -33,6 +33,7 @@ from mandamus.ports import AccountWrite, Head, Ledger, Wake
 from mandamus.proof.keys import b64
 from mandamus.runtime.away import ARRIVING, MOVED, away_name, elsewhere, refusal
 from mandamus.runtime.env import Env, ulid
+from mandamus.runtime.sealing import SealedLedger, stored
 from mandamus.runtime.statements import signed
 from mandamus.runtime.survey import Chain, closing, equal, folded, linked, survey, with_payloads
 
@@ -73,6 +74,7 @@ class Move:
         """Reads and checks every chain of the source. Raises Misuse, Conflict or ProofError for what stands in the way; writes nothing."""
         log = await self._log_at_source()
         await self._log_at_target(log)
+        await self._one_key_store()
         chains = {head.run: await survey(self.source, head) async for head in self.source.runs() if head.run != LOG}
         self.accounts = {AUTHORITY, REGISTER}.union(*(c.accounts for c in chains.values()), (narrowed(run) for run in chains))
         self.known = {LOG, *chains}
@@ -115,6 +117,18 @@ class Move:
         if elsewhere(log.state) and log.state != self.to:
             raise refusal("the ledger FROM", log.state)
         return log
+
+    async def _one_key_store(self) -> None:
+        """What is sealed goes as it is: its keys stay where they are, or who is forgotten in one place could still be read in another."""
+        ours, theirs = self.env.sealing, self._target
+        if ours is None or theirs is None or not await ours.keys.sealed():
+            return
+        place = theirs.keys.place if isinstance(theirs, SealedLedger) else "none"
+        if place != ours.keys.place:
+            raise Misuse(
+                "FROM and TO have different key stores", code="MDM-0977", where="TO", expected=ours.keys.place, found=place,
+                why="keys that lie in two places are not destroyed in one", fix=f"MANDAMUS_KEYS={ours.keys.place}, for both",
+            )  # fmt: skip
 
     async def _log_at_target(self, log: Head) -> None:
         there = await self._target.head(LOG) if self._target else None
@@ -264,7 +278,7 @@ class Move:
             there = await self._wake(head.run, Wake(None, there.mail, ARRIVING))
         have = there.seq if there else -1
         batch, now = _Batch(), EMPTY
-        async with closing(with_payloads(self.source, head, have)) as stream:
+        async with closing(with_payloads(stored(self.source), head, have)) as stream:
             async for record, raw, payloads in stream:
                 if head.run != LOG:
                     now = evolve(now, record, event_hash(raw))

@@ -133,7 +133,7 @@ class Env:
 
     async def subject(self, name: str) -> str:
         """What records call a data subject: by a key of its own where there is a key store, else by this ledger's."""
-        return self.pseudonym(name) if self.sealing is None else str(await self.sealing.keys.pseudonym(name))
+        return self.pseudonym(name) if self.sealing is None else str(await self.sealing.pseudonym(name))
 
     def clock(self, tz: str, not_before: int = 0) -> Clock:
         """Now, never earlier than `not_before` (the newest time that the chain knows)."""

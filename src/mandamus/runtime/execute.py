@@ -15,6 +15,7 @@ import traceback
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from mandamus.core import effects as e
 from mandamus.core.canonical import canon
@@ -80,7 +81,7 @@ async def _done(s: Session, action: Action, tool: Tool, value: Any) -> e.Outcome
     checks = await guard.tool_result(s, tool.name, _text(plain)) if s.bound.guards and state == "valid" else ()
     return e.Outcome(
         action=action.id, attempt=action.attempt, kind="done", value=plain, raw=raw, output=state,  # type: ignore[arg-type]
-        data=name_of(tool.spec.data), checks=checks,
+        data=name_of(tool.spec.data), subject=_subject(s, action) if s.subjects else UNSET, checks=checks,
         spends=_spends(action, value),
     )  # fmt: skip
 
@@ -107,6 +108,10 @@ def _spends(action: Action, value: Any) -> tuple[Reserve, ...]:
     return tuple(action.reserves)
 
 
+def _subject(s: Session, action: Action) -> str | UnsetType:
+    return s.subjects.get(action.seq, UNSET)
+
+
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else canon(value).decode()
 
@@ -116,7 +121,7 @@ def _not_done(s: Session, action: Action, tool: Tool, reason: str) -> e.Outcome:
     return e.Outcome(
         action=action.id, attempt=action.attempt, kind="failed", code="not_done",
         value={"reason": storable.text(secrecy.masked(reason), REASON_MAX)} if reason else None,
-        retry_at=_later(s, tool, action.attempt) if again else None, data=name_of(tool.spec.data),
+        retry_at=_later(s, tool, action.attempt) if again else None, data=name_of(tool.spec.data), subject=_subject(s, action),
     )  # fmt: skip
 
 
@@ -131,7 +136,7 @@ def _raised(s: Session, action: Action, tool: Tool, error: BaseException) -> e.O
     )
     s.env.warn(f"tool {tool.name!r} raised {type(error).__name__}{text}")
     told = {"type": type(error).__name__, "where": storable.text(where, REASON_MAX)}
-    return msgspec.structs.replace(_doubt(s, action, tool, "fault"), value=told, data=name_of(tool.spec.data))
+    return msgspec.structs.replace(_doubt(s, action, tool, "fault"), value=told, data=name_of(tool.spec.data), subject=_subject(s, action))
 
 
 def _doubt(s: Session, action: Action, tool: Tool, cause: Any) -> e.Outcome:

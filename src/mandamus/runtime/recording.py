@@ -7,6 +7,7 @@ rule a newcomer would break: what the core or the judge can compute is not read 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Collection
 from typing import Any
 
 from msgspec import UNSET
@@ -20,7 +21,7 @@ from mandamus.core.payload import opened
 from mandamus.core.records import decode, event_hash
 from mandamus.core.rules import due
 from mandamus.core.run import Run
-from mandamus.errors import Misuse, ProofError
+from mandamus.errors import Erased, Misuse, ProofError
 from mandamus.runtime.env import Env
 
 _JUDGED = (r.ActionJudged, r.ActionStarted, r.ApprovalRequested, r.ActionEnded)
@@ -29,8 +30,10 @@ _JUDGED = (r.ActionJudged, r.ActionStarted, r.ApprovalRequested, r.ActionEnded)
 class Recording:
     """All records and payloads of one run, each payload held against its commitment when it is loaded."""
 
-    def __init__(self, records: list[r.AnyRecord], hashes: list[str], values: dict[int, dict[str, Any]]) -> None:
-        self.records, self.hashes, self._values = records, hashes, values
+    def __init__(
+        self, records: list[r.AnyRecord], hashes: list[str], values: dict[int, dict[str, Any]], erased: Collection[tuple[int, str]] = ()
+    ) -> None:
+        self.records, self.hashes, self._values, self._erased = records, hashes, values, erased
 
     @classmethod
     async def load(cls, env: Env, run: str) -> Recording:
@@ -44,10 +47,13 @@ class Recording:
         _linked(run, records, hashes, head.hash)
         commits = {(x.seq, p.part): p.commit for x in records for p in x.body or ()}
         values: dict[int, dict[str, Any]] = {}
+        erased: set[tuple[int, str]] = set()
         async for payload in env.ledger.payloads(run):
-            if (commit := commits.get((payload.seq, payload.part))) is not None:
+            if payload.form == "erased":
+                erased.add((payload.seq, payload.part))
+            elif (commit := commits.get((payload.seq, payload.part))) is not None:
                 values.setdefault(payload.seq, {})[payload.part] = opened(payload, commit)
-        return cls(records, hashes, values)
+        return cls(records, hashes, values, erased)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -64,14 +70,14 @@ class Recording:
         return self._values.get(seq, {})
 
     def value(self, seq: int, part: str) -> Any:
-        """Raises ProofError when it was erased."""
+        """Raises Erased when it was, ProofError when it is lost."""
         try:
             return self._values[seq][part]
         except KeyError:
             where = f"run {self.records[seq].run} (event {seq})"
-            raise ProofError(
-                f"payload {part!r} of event {seq} is gone", code="MDM-0611", where=where, why="it was erased, and cannot be replayed"
-            ) from None
+            if (seq, part) in self._erased:
+                raise Erased(f"payload {part!r} of event {seq} was erased", where=where, why="without it the run cannot be told") from None
+            raise ProofError(f"payload {part!r} of event {seq} is gone", code="MDM-0611", where=where) from None
 
     # -- what was given ------------------------------------------------------------------------------------------------------
     def given(self, run: Run, n: int) -> e.Input:
@@ -187,6 +193,7 @@ class Recording:
             pin=fact.pin or "",
             fault=fact.fault or "",
             repeats=None if fact.repeats is UNSET else fact.repeats,
+            subject=record.body[0].subject if record.body else UNSET,
         )
 
     def _lost(self, run: Run, n: int) -> e.ModelLost:
@@ -209,6 +216,7 @@ class Recording:
         fact, body = self.fact(n), self.records[n].body
         class_ = body[0].class_ if body else "business"
         common: dict[str, Any] = {
+            "subject": body[0].subject if body else UNSET,
             "action": fact.action,
             "attempt": fact.attempt,
             "retry_at": fact.retry_at or None,

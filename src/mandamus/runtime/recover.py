@@ -27,7 +27,7 @@ from mandamus.ports import AccountWrite, Head, Ordered, Wake
 from mandamus.proof.chain import Walk, further
 from mandamus.proof.keys import b64
 from mandamus.proof.life import Life
-from mandamus.runtime import mail, owed, prepare, threads
+from mandamus.runtime import mail, owed, prepare, sealing, threads
 from mandamus.runtime.away import elsewhere, refusal
 from mandamus.runtime.env import Bound, Env, Line, ulid
 from mandamus.runtime.lease import claimed
@@ -48,6 +48,7 @@ async def open_run(
     """
     env.log.refuse_elsewhere()
     id = run_id or ulid(env.time)
+    sealing.begins(env, bound, id, user is not None)
     for n in range(OPENINGS_MAX):
         if n > 1:  # another process is always first: not in step with it, then
             jitter = int.from_bytes(env.time.entropy(2), "big") % (1_000 << min(n, 6))
@@ -72,10 +73,11 @@ def _turn(env: Env) -> contextlib.AbstractAsyncContextManager[None]:
 async def _open(
     env: Env, bound: Bound, prompt: str, id: str, user: r.User | None, hold: bool, pool: str, prio: int | None, genesis: dict[str, Any]
 ) -> Session:
+    anchor = await env.tlog.anchor() if env.tlog else r.Anchor(root=EMPTY_ROOT, size=0)
     line = env.line or await _register(env)
     before = line.register
     fact = r.RunOpened(
-        agent=bound.spec.name, anchor=r.Anchor(root=EMPTY_ROOT, size=0), budget=bound.spec.budget, clock=env.clock(bound.spec.timezone),
+        agent=bound.spec.name, anchor=anchor, budget=bound.spec.budget, clock=env.clock(bound.spec.timezone),
         default=bound.book.default, definition=bound.definition, environment=bound.spec.environment, isolation=ISOLATION,
         manifest=bound.manifest, nonce=env.time.entropy(16).hex(), origin=env.origin,
         plugins=tuple(f"{name}@{version}:{digest}" for name, version, digest in bound.spec.plugins), policy=bound.book.digest,
@@ -206,6 +208,7 @@ async def take_over(env: Env, bound: Bound, run: str, held: Head | None = None) 
         raise Misuse(f"there is no run {run}", code="MDM-0250", fix="mandamus runs")
     async with ours(env, held):
         await refuse_elsewhere(env, held)
+        await sealing.found(env, held.run)
         s = await read_held(env, bound, held)
         if s.run.life == "sealed":
             return s

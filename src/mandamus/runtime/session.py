@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from mandamus.context.transcript import STEPS, Mark, Transcript
 from mandamus.core import effects as e
@@ -63,6 +63,7 @@ class Session:
         self.urgent = False
         self.values: dict[tuple[int, str], Any] = {}
         self.commits: dict[tuple[int, str], str] = {}
+        self.subjects: dict[int, str] = {}  # whose data a proposal is about: pseudonyms, by its event
         self.messages: list[Message] = []
         self.replies = 0
         self.joined = 0
@@ -149,6 +150,8 @@ class Session:
         for part in record.body or ():
             if part.part in _JOINED:
                 self.commits[record.seq, part.part] = part.commit
+                if part.subject is not UNSET and kind is r.ActionProposed:
+                    self.subjects[record.seq] = part.subject
 
     def due(self) -> list[e.Effect]:
         """What is due, asked once for each state of the run."""

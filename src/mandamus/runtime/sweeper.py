@@ -16,6 +16,7 @@ from mandamus.errors import Conflict, MandamusError, Misuse, ProofError, Unavail
 from mandamus.ports import Head, Wake
 from mandamus.runtime import owed, recover
 from mandamus.runtime.env import Env
+from mandamus.runtime.retention import Forgetting
 
 HOLDS = 3  # a duty is free again after this many of its turns were missed
 WAITS = ("people", "level", "time", "child")  # what a living owner has left; of what still runs, its owner knows
@@ -102,4 +103,7 @@ async def _waiting(env: Env) -> AsyncIterator[Head]:
                 yield head
 
 
-DUTIES = (Duty("sweeper", 30.0, Sweeper),)
+DUTIES = (
+    Duty("sweeper", 30.0, Sweeper),
+    Duty("forgetting", 60.0, Forgetting),
+)

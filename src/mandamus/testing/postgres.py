@@ -159,6 +159,14 @@ class Postgres:
         other._made = True
         return other
 
+    def dump(self) -> bytes:
+        """Everything in the database `postgres`, as SQL."""
+        return _run("pg_dump", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "postgres")
+
+    def load(self, dump: bytes) -> None:
+        """Into the database `postgres`, which holds nothing of it yet. Roles that it names must be there."""
+        _run("psql", "-q", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "postgres", given=dump)
+
     @property
     def name(self) -> str:
         return f"s{self.port}"
@@ -249,10 +257,13 @@ def _identity() -> dict[str, Any]:
     raise RuntimeError("Postgres does not run as root, and there is no user postgres or nobody")
 
 
-def _run(program: str, *arguments: str) -> None:
-    done = subprocess.run([str(_binaries() / program), *arguments], capture_output=True, cwd="/", **_identity())
+def _run(program: str, *arguments: str, given: bytes = b"") -> bytes:
+    """What it wrote."""
+    done = subprocess.run([str(_binaries() / program), *arguments], input=given, capture_output=True, cwd="/", **_identity())
     if done.returncode:
         raise RuntimeError(f"{program}: {done.stderr.decode(errors='replace')[-2000:]}")
+    found: bytes = done.stdout
+    return found
 
 
 def _free_port() -> int:

@@ -17,6 +17,7 @@ I14  accounts are never exceeded, resent work is counted         written, ended
 I15  snapshot + tail = full replay                               not here: none is written yet; replays: tests/e2e/test_replay.py
 I17  the log is asked for what is stored only                   SimLog.reach
 I16  each attempt stands right after an ALLOW of its moment      written
+I18  the order of all records has each once                      ended
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ async def ended(sim: Any, run: str) -> None:
         find("I11 the fold of the log is not the live state")
     if lost := sim.told[run] - {event_hash(raw) for raw in raws}:
         find(f"I10 {len(lost)} acknowledged appends are gone")
+    if [one.raw async for one in sim.store.ledger.feed() if one.run == run] != raws:
+        find("I18 the order of all records is not the run's")
     honest = _HALTS | _LATE if any(fault == "clock" for _, _, fault in sim.trace) else _HALTS
     if s.run.life != "sealed" and _cause(records) not in honest:
         find(f"I8 the run is {s.run.life} for no good cause: {_cause(records)}")

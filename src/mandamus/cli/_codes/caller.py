@@ -41,12 +41,12 @@ WIRING: Pages = {
     ),
     "MDM-0124": (
         "A payload that the ledger cannot hold",
-        "Up to 256 KiB stand in the ledger, in plain form.",
+        "Up to 256 KiB stand in the ledger, plain or sealed whole.",
     ),
     "MDM-0125": (
         "What could never be erased again",
-        "Postgres and NATS keep what they were given for ever. Outside tier dev they take no plain payload of class personal, confidential "
-        "or special_category; sealed payloads, which can be forgotten by their key, come with the evidence log. Until then: SQLite.",
+        "Postgres and NATS keep what they were given for ever, so they take payloads sealed only: a key that is destroyed forgets them. "
+        "`MANDAMUS_KEYS=sqlite:///keys.db` names the key store. On chain `log` what is public or business stays plain, for every verifier.",
     ),
     "MDM-0130": ("The ledger's place cannot be used", "A ledger is one file in a folder that exists."),
     "MDM-0131": ("A file of another program", "Choose another name for the ledger; this one is left as it is."),

@@ -18,14 +18,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+# What the roles use is loaded here, once, by the process that the actors are forked from.
+import httpx  # noqa: F401
 import msgspec
 from msgspec import UNSET
 
-# What the roles use is loaded here, once, by the process that the actors are forked from.
 import mandamus.drivers.ledger_sqlite
 import mandamus.drivers.policy_cedar
+import mandamus.drivers.witness_http
 import mandamus.drivers.yaml_strict
-import mandamus.runtime.drive  # noqa: F401
+import mandamus.runtime.drive
+import mandamus.runtime.tlog.service  # noqa: F401
 from mandamus import Agent, RunResult, wiring
 from mandamus.cli._demo import guard, payout, plain, scene
 from mandamus.core import records as r
@@ -35,8 +38,9 @@ from mandamus.core.records import AnyRecord, decode
 from mandamus.drivers.sign_file import FileSigner
 from mandamus.errors import Conflict, MandamusError, ProofError, Refused
 from mandamus.proof import ballot as ballots
-from mandamus.proof import bundle
+from mandamus.proof import bundle, tlogproof
 from mandamus.proof import mail as post
+from mandamus.proof import note as notes
 from mandamus.proof.trust import Trust
 from mandamus.proof.verify import verify
 from mandamus.runtime import evidence
@@ -171,7 +175,9 @@ async def prove(order: Order) -> dict[str, Any]:
     async with _env(order) as env:
         raw = await evidence.build(env, order["run"], {}, "")
     Path(order["bundle"]).write_bytes(raw)
-    return {"bytes": len(raw)}
+    proofs = [json.loads(line) for line in bundle.read(raw).sections["proof"]]
+    sizes = [notes.parse_checkpoint(notes.parse_note(tlogproof.parse(text.encode()).note).text).size for text in proofs]
+    return {"bytes": len(raw), "proofs": len(proofs), "size": max(sizes, default=0)}
 
 
 async def check(order: Order) -> dict[str, Any]:

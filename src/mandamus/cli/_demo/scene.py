@@ -22,6 +22,7 @@ PAYEE = "Acme Suppliers"
 AMOUNT = {"amount": "5000000", "currency": "USD", "decimals": 2}
 POLICY_FILE = "treasury.yaml"
 BANK_FILE = "bank.db"
+WITNESS_FOLDER = "witness"
 POLICY = """\
 # What the payout agent may do. Whatever no rule permits is denied.
 chains:
@@ -82,6 +83,25 @@ def ledger_uri(folder: Path) -> str:
 def home(folder: Path) -> wiring.Home:
     """Keys, trust file and kept texts: in the folder, wherever the ledger stands."""
     return wiring.home_of(ledger_uri(folder))
+
+
+def log_key(folder: Path) -> str:
+    """The public line of the ledger's log, which its witness must know before the first record."""
+    return home(folder).signer("log").vkey
+
+
+def believe(folder: Path, name: str, vkey: str) -> None:
+    """The trust file demands this witness: what it has not cosigned is not witnessed."""
+    kept = home(folder)
+    kept.trust()
+    path = kept.trust_file
+    assert path is not None
+    path.write_text(path.read_text().replace("quorum none", f"witness {name} {vkey}\nquorum {name}"))
+
+
+def surroundings(folder: Path, witness: str) -> dict[str, str]:
+    """Where the log lies, and who cosigns it: the actors inherit it."""
+    return {"MANDAMUS_LOG": f"folder://{(folder / '.mandamus' / 'log').absolute()}", "MANDAMUS_WITNESSES": witness}
 
 
 def key_file(folder: Path, name: str) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -69,17 +70,32 @@ class Stage:
     def __init__(self, folder: Path, uri: str) -> None:
         self._folder, self._uri = folder, uri
         self._parts: list[Part] = []
-        self._bank: subprocess.Popen[str] | None = None
+        self._programs: dict[str, subprocess.Popen[str]] = {}
+        self._before: dict[str, str | None] = {}
 
-    def bank(self) -> str:
-        """The bank is a program of its own. Its address."""
-        command = [sys.executable, "-m", "mandamus.cli._demo.bank", "--file", str(self._folder / scene.BANK_FILE)]
-        self._bank = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._bank.stdout is not None
-        line = self._bank.stdout.readline()
+    def open(self, log: str) -> tuple[str, dict[str, Any]]:
+        """The bank and the witness of the log are programs of their own, started together: (the bank's address, what the witness says)."""
+        self._start("bank", "--file", str(self._folder / scene.BANK_FILE))
+        self._start("witness", "--folder", str(self._folder / scene.WITNESS_FOLDER), "--log", log)
+        return str(self._said("bank")["url"]), {**self._said("witness"), "pid": self._programs["witness"].pid}
+
+    def _start(self, name: str, *args: str) -> None:
+        command = [sys.executable, "-m", f"mandamus.cli._demo.{name}", *args]
+        self._programs[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def _said(self, name: str) -> dict[str, Any]:
+        out = self._programs[name].stdout
+        assert out is not None
+        line = out.readline()
         if not line:
-            raise EngineFault("the bank did not open", code="MDM-0803", fix="mandamus doctor")
-        return str(json.loads(line)["url"])
+            raise EngineFault(f"the {name} did not open", code="MDM-0803", fix="mandamus doctor")
+        said: dict[str, Any] = json.loads(line)
+        return said
+
+    def surround(self, names: dict[str, str]) -> None:
+        """What every part finds in its environment, as long as the stage stands."""
+        self._before |= {name: os.environ.get(name) for name in names}
+        os.environ.update(names)
 
     def begin(self, role: str, **order: Any) -> Part:
         part = Part({"role": role, "folder": str(self._folder), "ledger": self._uri, **order})
@@ -96,6 +112,11 @@ class Stage:
         for part in self._parts:
             if part.alive:
                 part.kill()
-        if self._bank is not None:
-            self._bank.kill()
-            self._bank.communicate()
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        for program in self._programs.values():
+            program.kill()
+            program.communicate()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mandamus.cli._demo import scene
+from mandamus.cli._demo import scene, witness
 from mandamus.cli._demo.scene import Ground, Step
 from mandamus.cli._demo.stage import Part, Stage
 from mandamus.errors import EngineFault, Refused
@@ -27,7 +27,11 @@ Consent = Callable[[dict[str, Any]], bool]
 def tell(folder: Path, ground: Ground, pause: Pause = lambda before: None, consent: Consent = lambda card: True) -> Iterator[Step]:
     """Play it. `pause(name)` is called before each step; `consent(card)` is Alice's answer when a person plays her."""
     with Stage(folder, ground.uri) as stage:
-        told = Story(folder, ground, stage, stage.bank(), consent)
+        bank, seen = stage.open(scene.log_key(folder))
+        scene.believe(folder, witness.NAME, seen["vkey"])
+        stage.surround(scene.surroundings(folder, seen["uri"]))
+        told = Story(folder, ground, stage, bank, consent)
+        told.witness = seen["pid"]
         for step in (told.ask, told.judge, told.approve, told.crash, told.resume, told.prove, told.tamper):
             pause(step.__name__)
             yield step()
@@ -42,6 +46,7 @@ class Story:
         self.bundle, self.trust = folder / "run.bundle", scene.home(folder).trust_file
         self.asked: dict[str, Any] = {}
         self.worker: Part
+        self.witness = 0  # its process
 
     # -- the steps ---------------------------------------------------------------------------------------------------------------
     def ask(self) -> Step:
@@ -95,6 +100,7 @@ class Story:
         report, again = said["report"], said["judged_again"]
         _must(report["verdict"] == "PROVEN" and again and all(x["same"] for x in again), "the bundle proves the run")
         proven = {c["name"]: c["says"] for c in report["claims"] if c["outcome"] == "proven"}
+        _must("inclusion" in proven and witness.NAME in proven.get("checkpoint", ""), "the witness cosigned the log that holds the run")
         facts = {
             "bundle": str(self.bundle),
             "trust": str(self.trust),
@@ -102,6 +108,7 @@ class Story:
             "claims": list(proven),
             "votes": proven["votes"],
         }
+        facts |= {"witness": witness.NAME, "witness_pid": self.witness, "size": made["size"], "proofs": made["proofs"]}
         facts |= {"events": report["events"], "head": report["head"], "verdict": report["verdict"], "judged_again": len(again)}
         return Step(6, "prove", facts)
 

@@ -68,7 +68,8 @@ def _resume(f: dict[str, Any]) -> list[str]:
 
 def _prove(f: dict[str, Any]) -> list[str]:
     parts = f"chain, signed head, {f['votes'].partition(' for ')[0]}, {f['judged_again']} verdicts judged again"
-    return [_row("run.bundle", f"{f['verdict']}  {f['events']} events; without network: {parts}")]
+    seen = f"process {f['witness_pid']} cosigned the log at size {f['size']}; {f['proofs']} log proofs in the bundle hold"
+    return [_row("run.bundle", f"{f['verdict']}  {f['events']} events; without network: {parts}"), _row(f["witness"], seen)]
 
 
 def _tamper(f: dict[str, Any]) -> list[str]:

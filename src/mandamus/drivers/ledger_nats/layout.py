@@ -161,12 +161,12 @@ class Names:
         self.lease, self.node = f"KV_{self.lease_bucket}", f"KV_{self.node_bucket}"
         self.root, self.post = root, f"{root}.post.{tenant}"
         self.events, self.gate = f"{root}.ev.{tenant}.*", f"{root}.gate.{tenant}"
-        self._ev, self._pay, self._bud = f"{root}.ev.{tenant}.", f"{root}.pay.{tenant}.", f"{root}.bud.{tenant}."
+        self.run_root, self._pay, self._bud = f"{root}.ev.{tenant}.", f"{root}.pay.{tenant}.", f"{root}.bud.{tenant}."
         self._mail, self._task, self._wake = f"{root}.mailbox.{tenant}.", f"{root}.task.{tenant}.", f"{root}.wake.{tenant}."
         self._kv, self._nodes = f"$KV.{self.lease_bucket}.", f"$KV.{self.node_bucket}.{tenant}."
 
     def ev(self, run: str) -> str:
-        return self._ev + token(run)
+        return self.run_root + token(run)
 
     def pay(self, run: str) -> str:
         return self._pay + token(run)

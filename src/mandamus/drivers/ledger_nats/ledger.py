@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from mandamus.core.admit import admit, refuse_name, refuse_plain
 from mandamus.core.payload import INLINE_MAX, Payload
 from mandamus.core.seal import Sealed
-from mandamus.drivers.ledger_nats import check, layout, mail, rows, strand
+from mandamus.drivers.ledger_nats import check, layout, mail, order, rows, strand
 from mandamus.drivers.ledger_nats.append import Appends, Known, Moved, kept_of, refused
 from mandamus.drivers.ledger_nats.layout import Count, Frame, Message, Names, Row
 from mandamus.drivers.ledger_nats.lease import Leases
@@ -32,7 +32,7 @@ from mandamus.drivers.ledger_nats.uri import Options, options
 from mandamus.drivers.ledger_nats.wire import FULL, STALE, Refusal, Silence, Stored, Wire, answered, silent
 from mandamus.drivers.ledger_nats.work import Work
 from mandamus.errors import Misuse, ProofError
-from mandamus.ports import AT_REST, Account, AccountCheck, AccountWrite, Head, Node, Wake
+from mandamus.ports import AT_REST, Account, AccountCheck, AccountWrite, Fed, Head, Node, Wake
 
 T = TypeVar("T")
 
@@ -41,16 +41,19 @@ def _now() -> int:
     return time.time_ns() // 1000
 
 
-def from_uri(uri: str, clock: Callable[[], int] | None = None, *, tier: str = "dev") -> NatsLedger:
-    """Opens nothing: the servers are met, and checked, at the first question. Raises Misuse when the URI cannot be read."""
-    return NatsLedger(options(uri, tier), clock or _now)
+def from_uri(uri: str, clock: Callable[[], int] | None = None, *, tier: str = "dev", sealed_only: bool = False) -> NatsLedger:
+    """Opens nothing: the servers are met, and checked, at the first question. Raises Misuse when the URI cannot be read.
+
+    `sealed_only`: takes no plain payload, whatever its class, but for what is public on chain `log`.
+    """
+    return NatsLedger(options(uri, tier), clock or _now, sealed_only)
 
 
 class NatsLedger:
     """Implements `ports.Ledger` for one event loop at a time, one tenant, any number of runs and tasks."""
 
-    def __init__(self, options: Options, clock: Callable[[], int] = _now) -> None:
-        self.options, self._clock = options, clock
+    def __init__(self, options: Options, clock: Callable[[], int] = _now, sealed_only: bool = False) -> None:
+        self.options, self._clock, self._sealed_only = options, clock, sealed_only
         self._names = Names(options.name, check.shard(options), options.tenant)
         self._wire = Wire(options)
         self._appends = Appends(self._wire, self._names)
@@ -89,7 +92,7 @@ class NatsLedger:
         if not (records or also or wake):
             raise Misuse("nothing to append", code="MDM-0123", where=f"run {run[:64]}")
         new = admit(run, (after.seq, after.hash, after.epoch) if after else None, records, payloads, seals)
-        refuse_plain(self.options.tier, run, records)
+        refuse_plain(self.options.tier, run, records, payloads, self._sealed_only)
         await self._open()
         return await self._apart(run, self._append(run, after, new, records, payloads, also, wake))
 
@@ -193,6 +196,11 @@ class NatsLedger:
                     yield head
         if broken is not None and state is None:  # after all others; in which state it is, nobody can say
             raise broken
+
+    async def feed(self, after: str = "", limit: int | None = None) -> AsyncIterator[Fed]:
+        await self._open()
+        async for one in order.fed(self._wire, self._names, after, limit):
+            yield one
 
     # -- accounts ------------------------------------------------------------------------------------------------------------
     async def account(self, id: str) -> Account | None:

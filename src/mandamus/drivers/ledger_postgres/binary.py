@@ -20,7 +20,7 @@ BOOL, BYTEA, INT8, INT4, TEXT = 16, 17, 20, 23, 25
 BOOLS, BYTEAS, TEXTS, INT8S = 1000, 1001, 1009, 1016
 _TYPES = {
     TEXT: "run state pool owner part id name me channel behind",
-    INT8: "seq epoch at cursor prio count after_seq after_epoch no after last ttl tries",
+    INT8: "place seq epoch at cursor prio count after_seq after_epoch no after last ttl tries",
     BYTEA: "hash after_hash key body",
     BOOL: "progress wakes ended",
     TEXTS: "ids hashes p_part p_form a_id a_hash d_id d_run parts",

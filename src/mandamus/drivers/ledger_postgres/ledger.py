@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from mandamus.core import feed
 from mandamus.core.admit import admit, refuse_name, refuse_plain
 from mandamus.core.payload import INLINE_MAX, Payload
 from mandamus.core.seal import Sealed
@@ -35,9 +36,11 @@ from mandamus.drivers.ledger_postgres.link import Connection, Fault, Link, Uniqu
 from mandamus.drivers.ledger_postgres.rows import (
     ENDED,
     Also,
+    Place,
     account_values,
     append_values,
     check_accounts,
+    fed,
     head_of,
     owned,
     torn,
@@ -45,10 +48,11 @@ from mandamus.drivers.ledger_postgres.rows import (
 from mandamus.drivers.ledger_postgres.schema import Facts, Schema
 from mandamus.drivers.ledger_postgres.statements import Accounts, Statements
 from mandamus.errors import Conflict, MandamusError, Misuse, Unavailable
-from mandamus.ports import AT_REST, Account, Head, Node, Wake
+from mandamus.ports import AT_REST, Account, Fed, Head, Node, Wake
 
 ATTEMPTS = 8
 PAYLOADS_PAGE = 64  # as the statement says
+FEED_PAGE = 256
 _node = msgspec.json.Decoder(Node).decode
 _encode = msgspec.json.encode
 
@@ -59,9 +63,9 @@ class PostgresLedger:
     locks = False
     in_order = True  # group.py
 
-    def __init__(self, address: Address, tier: str) -> None:
+    def __init__(self, address: Address, tier: str, sealed_only: bool = False) -> None:
         self.owner = f"{socket.gethostname()[:40]} pid {os.getpid()} {os.urandom(4).hex()}"
-        self._address, self._tier = address, tier
+        self._address, self._tier, self._sealed_only = address, tier, sealed_only
         self._sql = Statements(address.schema)
         self._schema = Schema(address, self._sql)
         self._link = Link(address, f"mandamus {self.owner}"[:63])
@@ -102,7 +106,7 @@ class PostgresLedger:
         if not (records or also or wake):
             raise Misuse("nothing to append", code="MDM-0123", where=f"run {run[:64]}")
         new = admit(run, (after.seq, after.hash, after.epoch) if after else None, records, payloads, seals)
-        refuse_plain(self._tier, run, records)
+        refuse_plain(self._tier, run, records, payloads, self._sealed_only)
         values = append_values(run, after, new, records, payloads, wake)
         stands = account_values(self._address.schema, also, values) if also else True
         accounts: Accounts = "" if not also else "writes" if "a_id" in values else "checks"
@@ -157,6 +161,45 @@ class PostgresLedger:
                 head = head_of(row)
                 last = head.run
                 yield head
+
+    async def feed(self, after: str = "", limit: int | None = None) -> AsyncIterator[Fed]:
+        """In the order of transactions, as far as none that is older still runs anywhere on the server: one that stays open holds it up.
+
+        With synchronous standbys each page costs a commit of its own: what is visible may have been cut off before it reached one.
+        """
+        place, left = await self._place(after) if after else (-1, -1, -1), limit
+        while asked := FEED_PAGE if left is None else min(left, FEED_PAGE):
+            rows = await self._fetch("feed", place=place[0], no=place[1], seq=place[2], count=asked)
+            if rows and rows[0][-1]:
+                await self._flush()
+            for at, one in fed(rows):
+                place = at
+                if one is not None:
+                    left = None if left is None else left - 1
+                    yield one
+            if len(rows) < asked:
+                return
+
+    async def _place(self, after: str) -> Place:
+        place, no, seq = feed.read(after, 3)
+        rows = await self._fetch("fed", place=place, no=no, seq=seq)
+        feed.stands(after, rows[0][0] if rows else None)
+        return place, no, seq
+
+    async def _flush(self) -> None:
+        try:
+            await self._link.write(self._sql["flush"], {})
+        except Unavailable as lost:
+            d = lost.diagnosis
+            raise Unavailable(
+                "what was written last may not be on any standby yet",
+                outcome="none",
+                code=d.code,
+                where=d.where,
+                found=d.what,
+                why=d.why,
+                fix=d.fix,
+            ) from None
 
     # -- accounts ------------------------------------------------------------------------------------------------------------
     async def account(self, id: str) -> Account | None:
@@ -335,6 +378,9 @@ class PostgresLedger:
             raise Misuse("the ledger is closed", code="MDM-0135", where=self._address.where, fix="open it again")
 
 
-def from_uri(uri: str, clock: Callable[[], int] | None = None, *, tier: str = "dev") -> PostgresLedger:
-    """`clock` is not looked at: leases and wake-ups go by the database's. Raises Misuse; whether a server answers is seen at first use."""
-    return PostgresLedger(Address.of(uri), tier)
+def from_uri(uri: str, clock: Callable[[], int] | None = None, *, tier: str = "dev", sealed_only: bool = False) -> PostgresLedger:
+    """`clock` is not looked at: leases and wake-ups go by the database's. Raises Misuse; whether a server answers is seen at first use.
+
+    `sealed_only`: takes no plain payload, whatever its class, but for what is public on chain `log`.
+    """
+    return PostgresLedger(Address.of(uri), tier, sealed_only)

@@ -1,4 +1,4 @@
-"""Rows into heads, appends into parameters, and what a refusal says. Pure: nothing here asks the server.
+"""Rows into heads and records, appends into parameters, and what a refusal says. Pure: nothing here asks the server.
 
 The rule a newcomer would break: several writes to one account in one append are one row of the account and as many deltas, and only
 the first of them is compared with what is stored.
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mandamus.core import feed
 from mandamus.core.admit import Admitted
 from mandamus.core.payload import Payload
 from mandamus.drivers._refusals import account_moved
 from mandamus.drivers.ledger_postgres.schema import lock_of
 from mandamus.errors import Conflict, ProofError
-from mandamus.ports import AccountCheck, AccountWrite, Head, Wake
+from mandamus.ports import AccountCheck, AccountWrite, Fed, Head, Wake
 
 Also = Sequence[AccountWrite | AccountCheck]
 
@@ -25,6 +26,28 @@ ENDED = ("completed", "failed", "cancelled")  # states of a run that nobody driv
 def head_of(row: Sequence[Any]) -> Head:
     run, seq, digest, *rest = row[:12]
     return Head(run, seq, digest.hex(), *rest)
+
+
+Place = tuple[int, int, int]  # of a record in the feed: its transaction's, its run's number, its seq
+
+
+def fed(rows: Sequence[Sequence[Any]]) -> list[tuple[Place, Fed | None]]:
+    """Each with the place behind which the next page begins; None for an append that has no run. Raises ProofError for a hole."""
+    found: list[tuple[Place, Fed | None]] = []
+    span, seq = (-1, -1, -1), -1
+    for place, no, last, first, run, at, body, _ in rows:
+        if run is None:
+            found.append(((place, no, last), None))
+            continue
+        if span != (place, no, last):
+            if seq != span[2]:
+                raise torn(found[-1][1].run if found[-1][1] else "", seq + 1, -1)
+            span, seq = (place, no, last), first - 1
+        seq += 1
+        if at != seq:
+            raise torn(run, seq, -1 if at is None else at)
+        found.append(((place, no, seq), Fed(feed.cursor(f"{place}.{no}.{seq}", body), run, seq, body)))
+    return found
 
 
 def append_values(

@@ -16,13 +16,14 @@ from mandamus.errors import EngineFault, Misuse, ProofError, Unavailable
 
 VERSION_MIN = 140000
 FLUSHED = ("on", "remote_apply")
-GUARDED = ("event", "payload", "mailbox", "delta", "head", "account")
+GUARDED = ("event", "payload", "mailbox", "delta", "head", "account", "feed", "feed_base")
 _WHY = {
     "server_encoding": "names and records could not be stored as they are",
     "default_transaction_isolation": "a check of an account would look at what stood before it waited",
 }
-FORWARD = ("head_forward", "account_forward")
-_KEPT = {"head", "account"}  # these may be updated, forward; nobody may delete from them
+FORWARD = ("head_forward", "account_forward", "feed_base_forward")
+FED = "event_is_fed"
+_KEPT = {"head", "account", "feed_base"}  # these may be updated, forward; nobody may delete from them
 
 Facts = dict[str, str]
 
@@ -32,16 +33,19 @@ class Schema:
 
     def __init__(self, address: Address, sql: Statements) -> None:
         self._address, self._sql = address, sql
+        self._open = False  # the tables were made, and fit this cluster
 
     # -- each new connection -------------------------------------------------------------------------------------------------
     async def vet(self, connection: Connection) -> None:
         """Raises EngineFault or Unavailable when this server must not be written to."""
         await self.settings(connection)
+        if self._open and await self._counts_lower(connection):
+            raise self._elsewhere("another server answers than before")
 
     async def settings(self, connection: Connection) -> Facts:
         """What `doctor` shows, after it was found to be safe."""
         (row,) = await _rows(connection, self._sql.text("settings"))
-        version, recovering, fsync, pages, commits, standbys, encoding, isolation, made = row
+        version, recovering, fsync, pages, commits, standbys, encoding, isolation, _, made = row
         if recovering:
             raise self._replica()
         if version < VERSION_MIN:
@@ -76,7 +80,8 @@ class Schema:
     async def migrate(self, connection: Connection) -> None:
         """Bring the tables up to this version, each step in a transaction of its own, one migrator at a time. Nothing to do: nothing done.
 
-        Raises EngineFault when they are newer, were made by other files, or when this login may not make them.
+        Raises EngineFault when they are newer, were made by other files, or when this login may not make them; and when they come from
+        another cluster and this login may not fit them to the present one.
         """
         while (step := await self._next(connection)) is not None:
             try:
@@ -87,6 +92,23 @@ class Schema:
                     await self._apply(connection, step)
             except InsufficientPrivilege as error:
                 raise self._not_made(step, str(error)) from None
+        await self._fit(connection)
+        self._open = True
+
+    async def _fit(self, connection: Connection) -> None:
+        """Tables that were restored from a dump go on here behind their last record, however low this cluster counts."""
+        while await self._counts_lower(connection):
+            try:
+                async with connection.transaction():
+                    await connection.execute(self._sql.text("hold").encode())
+                    if await self._counts_lower(connection):  # else another process was faster
+                        await connection.execute(self._sql.text("raise_base").encode())
+            except InsufficientPrivilege as error:
+                raise self._elsewhere(str(error)) from None
+
+    async def _counts_lower(self, connection: Connection) -> bool:
+        ((*_, fed, _),) = await _rows(connection, self._sql.text("settings"))
+        return bool(fed and (await _rows(connection, self._sql.text("counts_lower")))[0][0])
 
     async def _apply(self, connection: Connection, version: int) -> None:
         schema, wanted = self._address.schema, self._sql.migrations()[version - 1]
@@ -154,12 +176,12 @@ class Schema:
 
     async def _check_guards(self, connection: Connection) -> None:
         """The triggers that keep records from being edited are all there, awake, and still refuse."""
-        made = self._sql.migrations()[0].text
+        made = "".join(step.text for step in self._sql.migrations())
         awake = set()
         for name, enabled, text, body in await _rows(connection, self._sql.text("guards")):
             if enabled == "A" and body in made and _refuses(name, text):
                 awake.add(name)
-        gone = next((name for name in (*(f"{table}_stays" for table in GUARDED), *FORWARD) if name not in awake), None)
+        gone = next((name for name in (*(f"{table}_stays" for table in GUARDED), *FORWARD, FED) if name not in awake), None)
         if gone is not None:
             raise ProofError(
                 f"the ledger has lost its guard {gone}",
@@ -172,6 +194,9 @@ class Schema:
     async def _check_rows(self, connection: Connection) -> None:
         for run, expected, found in await _rows(connection, self._sql.text("gaps")):
             raise self._torn(f"run {run}", f"{expected} records", f"{found}, not one for each number")
+        ((unfed,),) = await _rows(connection, self._sql.text("unfed"))
+        if unfed:
+            raise self._torn(self._where, "every record once in the order of all", f"{unfed:+} of them")
         for (no,) in await _rows(connection, self._sql.text("strays")):
             raise self._torn(self._where, "a head for every record", f"records of run number {no}")
 
@@ -225,6 +250,16 @@ class Schema:
             fix="open the ledger once as the schema's owner: mandamus doctor --ledger postgres://OWNER@HOST/DATABASE",
         )
 
+    def _elsewhere(self, found: str) -> EngineFault:
+        return EngineFault(
+            "the ledger's tables come from a server that counted further",
+            code="MDM-0912",
+            where=self._where,
+            found=found.strip().partition("\n")[0][:200],
+            why="what is written now would be read as older than what was read already",
+            fix="open the ledger once as the schema's owner: mandamus doctor --ledger postgres://OWNER@HOST/DATABASE",
+        )
+
     def _torn(self, where: str, expected: str, found: str) -> ProofError:
         return ProofError(
             "records are missing from the ledger",
@@ -238,7 +273,9 @@ class Schema:
 
 
 def _refuses(guard: str, text: str) -> bool:
-    """Whether a trigger of this name, as the catalog tells it, is the one that was made."""
+    """Whether a trigger of this name, as the catalog tells it, does what it was made for."""
+    if guard == FED:
+        return " AFTER INSERT ON " in text and " REFERENCING NEW TABLE " in text and " WHEN " not in text
     if guard in FORWARD:
         return " BEFORE UPDATE ON " in text and " WHEN " in text
     words = ("DELETE", "TRUNCATE") + (() if guard.removesuffix("_stays") in _KEPT else ("UPDATE",))

@@ -46,6 +46,7 @@ class Wire:
     def open(self) -> None:
         """It is ours: what comes is read as soon as it comes."""
         self._loop.add_reader(self._fd, self._readable)
+        self._listens = True
 
     async def ask(self, questions: Sequence[Question], seconds: float) -> list[Rows]:
         """The rows of each. Raises psycopg's errors: of what the server refused, or of a connection that broke; TimeoutError."""
@@ -68,8 +69,12 @@ class Wire:
             self._answer.cancel()
 
     def close(self) -> None:
-        """Before the connection is closed, or goes to somebody who speaks to it otherwise."""
-        if not self._loop.is_closed():
+        """Before the connection is closed, or goes to somebody who speaks to it otherwise.
+
+        Once: a socket that broke is closed, and its number may be that of another connection by now, which would hear nothing any more.
+        """
+        listens, self._listens = self._listens, False
+        if listens and not self._loop.is_closed():
             self._loop.remove_reader(self._fd)
             self._loop.remove_writer(self._fd)
 

@@ -44,6 +44,11 @@ SELECT version, body FROM delta WHERE id = ? AND version > ? ORDER BY version LI
 -- events --
 SELECT spot, body FROM event WHERE spot > ? AND spot <= ? ORDER BY spot LIMIT 256
 
+-- feed --
+-- A leaf whose record is gone comes without it: it is told apart from the end.
+SELECT feed.leaf, feed.spot, head.run, event.body FROM feed LEFT JOIN event ON event.spot = feed.spot LEFT JOIN head ON head.no = feed.spot >> 33
+WHERE feed.leaf > ? ORDER BY feed.leaf LIMIT ?
+
 -- payload --
 SELECT bytes, form FROM payload WHERE spot > ? AND spot <= ? AND part = ?
 

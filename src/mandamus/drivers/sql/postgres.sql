@@ -86,6 +86,46 @@ SELECT id, version, hash FROM mandamus.account WHERE id = ANY(%(ids)s::text[])
 -- deltas --
 SELECT version, body FROM mandamus.delta WHERE id = %(id)s AND version > %(after)s ORDER BY version LIMIT 256
 
+-- feed --
+-- Of transactions below all that still run: nothing that is committed later comes before it. At most so many records, and a row for an
+-- append that has no run, so that whoever reads gets past it.
+WITH f AS MATERIALIZED (
+    SELECT f.place, f.no, f.last, CASE WHEN f.place = %(place)s AND f.no = %(no)s THEN greatest(f.first, %(seq)s + 1) ELSE f.first END AS first
+    FROM mandamus.feed f WHERE (f.place, f.no, f.last) > (%(place)s, %(no)s, %(seq)s)
+    AND f.place < (SELECT base FROM mandamus.feed_base) + pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+    ORDER BY f.place, f.no, f.last LIMIT %(count)s),
+g AS (SELECT f.*, (sum(f.last - f.first + 1) OVER (ORDER BY f.place, f.no, f.last) - (f.last - f.first + 1))::bigint AS before FROM f)
+SELECT g.place, g.no, g.last, g.first, h.run, e.seq, e.body, current_setting('synchronous_standby_names') <> '' FROM g
+LEFT JOIN mandamus.head h ON h.no = g.no
+LEFT JOIN LATERAL (SELECT e.seq, e.body FROM mandamus.event e WHERE e.no = g.no AND e.seq >= g.first
+    AND e.seq <= least(g.last, g.first + %(count)s - 1 - g.before) ORDER BY e.seq LIMIT %(count)s) e ON true
+WHERE g.before < %(count)s ORDER BY g.place, g.no, g.last, e.seq
+
+-- fed --
+-- What stands where a cursor says that it was read.
+SELECT e.body FROM mandamus.feed f JOIN mandamus.event e ON e.no = f.no AND e.seq = %(seq)s
+WHERE f.place = %(place)s AND f.no = %(no)s AND f.first <= %(seq)s AND f.last >= %(seq)s
+
+-- flush --
+-- When this commit is acknowledged, so is everything before it in the log: a commit whose wait for the standby was cut off is visible
+-- without being anywhere else. It touches no table, so that it needs no right and stands in nobody's way.
+SELECT pg_logical_emit_message(true, 'mandamus', '')::text
+
+-- hold --
+LOCK TABLE mandamus.event IN SHARE ROW EXCLUSIVE MODE
+
+-- counts_lower --
+-- Whether this cluster's transactions have lower numbers than those that the tables were written with.
+SELECT EXISTS (SELECT FROM mandamus.feed f
+    WHERE f.place >= (SELECT base FROM mandamus.feed_base) + pg_snapshot_xmax(pg_current_snapshot())::text::bigint)
+
+-- raise_base --
+-- Of the owner, while nobody appends.
+UPDATE mandamus.feed_base SET base = (SELECT max(place) FROM mandamus.feed)
+
+-- unfed --
+SELECT (SELECT count(*) FROM mandamus.event) - (SELECT coalesce(sum(last - first + 1), 0) FROM mandamus.feed)::bigint
+
 -- runs --
 SELECT {head} FROM mandamus.head h WHERE run > %(behind)s AND (%(state)s::text IS NULL OR state = %(state)s) ORDER BY run LIMIT 256
 
@@ -168,6 +208,7 @@ SELECT body, seen FROM mandamus.node WHERE until > mandamus.instant() ORDER BY i
 SELECT current_setting('server_version_num')::integer, pg_is_in_recovery(), current_setting('fsync'), current_setting('full_page_writes'),
     current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), current_setting('server_encoding'),
     current_setting('default_transaction_isolation'),
+    EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'mandamus' AND c.relname = 'feed_base'),
     EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'mandamus' AND c.relname = 'migration')
 
 -- migrated --

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from mandamus.core.payload import INLINE_MAX, opened
+from mandamus.core.payload import INLINE_MAX, Payload, opened
 from mandamus.core.records import LOG, RECORD_BYTES_MAX, StopRequested, decode, encode, event_hash
 from mandamus.errors import Conflict, Misuse, ProofError
 from mandamus.ports import Head, Ledger
@@ -259,16 +259,6 @@ class RecordCases(Suite):
         await expect(Misuse, ledger.append("run-1", head, raws(chain.next()), payloads=[good]))
         await self._untouched(ledger, head, 3)
 
-    async def test_refuses_a_payload_that_is_not_the_one_committed_to(self, ledger: Ledger) -> None:
-        chain = Chain("run-1")
-        head = await put(ledger, None, chain.genesis())
-        sealed = chain.next(note="pay 10 to A")
-        (good,) = bodies(sealed)
-        for value in (good.bytes.replace(b"10", b"99"), good.bytes[::-1], good.bytes[:32], good.bytes[:10], b""):
-            await expect(ProofError, ledger.append("run-1", head, raws(sealed), payloads=[msgspec.structs.replace(good, bytes=value)]))
-        await expect(Misuse, ledger.append("run-1", head, raws(sealed), payloads=[msgspec.structs.replace(good, form="other")]))
-        await self._untouched(ledger, head, 1)
-
     async def test_the_largest_payload_and_one_byte_more(self, ledger: Ledger) -> None:
         chain = Chain("run-1")
         head = await put(ledger, None, chain.genesis())
@@ -277,7 +267,7 @@ class RecordCases(Suite):
         head = await put(ledger, head, chain.next(note="x" * room))
         kept = await ledger.payload("run-1", 1, "note")
         assert kept is not None
-        assert len(kept.bytes) == 32 + INLINE_MAX
+        assert len(kept.bytes) == len(self.form(Payload("run-1", 1, "note", b"s" * (32 + INLINE_MAX))).bytes)
 
     async def test_payloads_come_back_in_order(self, ledger: Ledger) -> None:
         chain = Chain("run-1")
@@ -293,7 +283,8 @@ class RecordCases(Suite):
         assert named == [p for p in everything if p.part in ("zeta", "note")]
         assert [p.part for p in await gather(ledger.payloads("run-1", 1, ("zeta", "note")))] == ["note"]
         kept = await ledger.payload("run-1", 1, "mid")
-        assert kept in bodies(second)
+        assert kept in [self.form(payload) for payload in bodies(second)]
+        (kept,) = [payload for payload in bodies(second) if payload.part == "mid"]
         assert await ledger.payload("run-1", 1, "none") is None
         assert await ledger.payload("run-1", 9, "mid") is None
         record = decode(second[0].raw)

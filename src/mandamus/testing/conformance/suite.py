@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from mandamus.core.payload import Payload
 from mandamus.core.seal import Sealed
 from mandamus.errors import MandamusError
 from mandamus.ports import AccountCheck, AccountWrite, Head, Ledger, Wake
@@ -27,6 +28,11 @@ Open = Callable[[], Ledger | Awaitable[Ledger]]
 class Suite:
     """Each case is an async method that gets the first handle; `self.another()` opens one more on the same store."""
 
+    @staticmethod
+    def form(payload: Payload) -> Payload:
+        """As the ledger is to store it."""
+        return payload
+
     def __init__(self, open: Open) -> None:
         self._open = open
         self.handles: list[Ledger] = []
@@ -35,7 +41,7 @@ class Suite:
         made = self._open()
         handle: Ledger = await made if isinstance(made, Awaitable) else made
         self.handles.append(handle)
-        return handle
+        return handle if self.form is Suite.form else cast(Ledger, _Formed(handle, self.form))
 
     async def _untouched(self, ledger: Ledger, head: Head, records: int) -> None:
         assert await ledger.head(head.run) == head
@@ -43,7 +49,21 @@ class Suite:
         assert await ledger.head("run-2") is None
 
 
-def names(suite: type[Suite]) -> list[str]:
+class _Formed:
+    """A handle whose cases write plain payloads, and whose driver gets them in another form."""
+
+    def __init__(self, inner: Ledger, form: Callable[[Payload], Payload]) -> None:
+        self._inner, self._form = inner, form
+
+    async def append(self, run: str, after: Head | None, records: Sequence[bytes], **more: Any) -> Head:
+        more["payloads"] = [self._form(p) if p.form == "plain" else p for p in more.get("payloads", ())]
+        return await self._inner.append(run, after, records, **more)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def names(suite: type[Any]) -> list[str]:
     """Every case, in the order of the files."""
     found = [name for kind in reversed(suite.__mro__) for name in vars(kind) if name.startswith("test_")]
     return list(dict.fromkeys(found))

@@ -1,0 +1,72 @@
+"""What chain `log` says was forgotten, read by whoever holds keys: `told = await read(ledger)`, `await again(ledger, keys)`.
+
+The rule a newcomer would break: a key store that was restored from a backup holds keys that were destroyed. It forgets them again before
+anything is opened with it; what it has to forget stands in the log, not in the key store.
+"""
+
+from __future__ import annotations
+
+from mandamus.core.erasures import Told
+from mandamus.core.payload import SALT
+from mandamus.core.records import LOG, HoldLifted, KeyChanged, LogOpened, decode
+from mandamus.core.retention import KeyName, header, key_name
+from mandamus.errors import ProofError
+from mandamus.ports import Erasing, KeyStore, Ledger
+from mandamus.proof import authority
+from mandamus.proof.trust import Trust
+
+
+async def read(ledger: Ledger, trust: Trust | None = None) -> Told:
+    """The holds and erasures of chain `log`. Without `trust` no lifting of a hold is believed: then holds only ever keep more."""
+    told, opened, seen, changes = Told(), None, set[str](), list[KeyChanged]()
+    async for raw in ledger.read(LOG):
+        record = decode(raw)
+        if isinstance(record.fact, LogOpened):
+            opened = record.fact
+        elif isinstance(record.fact, KeyChanged):
+            changes.append(record.fact)
+        lifts = False
+        if isinstance(record.fact, HoldLifted) and trust is not None and opened is not None:
+            payload = await ledger.payload(LOG, record.seq, "statement")
+            admins = authority.admins(opened, trust, changes)
+            lifts = payload is not None and not authority.check_statement(payload.bytes[SALT:], record.fact, opened, admins, seen)
+        told.take(record, lifts)
+    return told
+
+
+async def parts(ledger: Ledger, run: str) -> dict[str, list[tuple[KeyName, str]]]:
+    """Of a run: the commitments of its payloads in order, by the owner of their key."""
+    out: dict[str, list[tuple[KeyName, str]]] = {}
+    async for raw in ledger.read(run):
+        if b'"body":[' not in raw:
+            continue
+        head = header(raw)
+        for part in head.body:
+            name = key_name(run, part, head.at)
+            out.setdefault(name.owner, []).append((name, part.commit))
+    return out
+
+
+async def again(ledger: Ledger, keys: KeyStore) -> int:
+    """Destroy what the log says was destroyed, where this key store never heard of it: it is an older copy. How many those were."""
+    known = {one.id for one in await keys.erasings() if one.state in ("destroyed", "done")}
+    told = await read(ledger)
+    lost = {id: asked for id, asked in told.asked.items() if asked.erased and id not in known}
+    if not lost:
+        return 0
+    commits = set().union(*(asked.commits for asked in lost.values()))
+    gone: set[KeyName] = set()
+    for run in await keys.sealed():
+        for found in (await parts(ledger, run)).values():
+            gone.update(name for name, commit in found if commit in commits)
+    for id, asked in lost.items():
+        mine = gone | {KeyName(f"subject/{asked.subject}")} if asked.subject else gone
+        mine |= {KeyName(name.owner, "mail", "-") for name in mine if name.owner.startswith("run/")} if asked.subject else set()
+        await keys.hear(Erasing(id, asked.subject, tuple(mine), (), "asked"))
+        await keys.destroy(id, tuple(mine), asked.subject)
+        await keys.hear(Erasing(id, asked.subject, (), (), "done"))
+    if [name for name in gone if await keys.key(name)]:
+        raise ProofError(
+            "a restored key store still opens what was erased", code="MDM-0965", fix="remove that file, and restore no older one"
+        )
+    return len(lost)
