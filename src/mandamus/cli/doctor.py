@@ -157,8 +157,9 @@ async def _ledger(cli: Cli) -> list[Line]:
 
 async def _asked(ledger: Any) -> list[Line]:
     """The driver's own check, which raises for what is unsafe, and what it has to tell: settings by name, findings with their fix."""
-    facts = await ledger.check() if hasattr(ledger, "check") else None
-    findings = await ledger.findings() if hasattr(ledger, "findings") else ()
+    driver: Any = getattr(ledger, "inner", ledger)  # below what seals its payloads
+    facts = await driver.check() if hasattr(driver, "check") else None
+    findings = await driver.findings() if hasattr(driver, "findings") else ()
     lines = [Line("ledger", state, says, fix) for state, says, fix in findings]
     if isinstance(facts, Mapping) and facts:
         lines.insert(0, Line("ledger", "ok", ", ".join(f"{name} {value or 'none'}" for name, value in facts.items())))

@@ -112,7 +112,7 @@ async def _forget(
         if not found.keys or not (found.commits or found.open):
             cli.tell(
                 _answer(cli, erasing.Report("", "nothing", "", ground)),
-                "nothing is known of them here: no run touched them, and none is sealed",
+                "nothing is known here that could be destroyed: there was nothing, or it was erased before",
             )
             return 0
         if dry_run:
@@ -188,14 +188,18 @@ def _next(cli: Cli, report: Report) -> str:
     if report.state != "blocked" or not report.kept:
         return ""
     what, ground, _ = report.kept[0]
-    return cli.command(f"cancel {what} --key FILE" if ground == "open_action" else f"hold lift {what.removeprefix('hold ')}")
+    return cli.command("forget --resume --key FILE" if ground == "open_action" else f"hold lift {what.removeprefix('hold ')}")
 
 
 def _plan(found: Found) -> str:
     whose = f"subject {found.subject}" if found.subject else "what the run and its relatives wrote"
-    rows = [f"{whose}: {found.commits} payloads in {len(found.runs)} runs would be destroyed"]
+    rows = [f"{whose}: {_many(found.commits, 'payload')} in {_many(len(found.runs), 'run')} would be destroyed"]
     rows += [f"  run     {run}" + ("  (not over: cancelled first)" if run in found.open else "") for run in found.runs]
     return "\n".join(rows + _kept(found.kept))
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}" + ("" if n == 1 else "s")
 
 
 def _kept(kept: tuple[tuple[str, str, int], ...]) -> list[str]:
@@ -204,8 +208,8 @@ def _kept(kept: tuple[tuple[str, str, int], ...]) -> list[str]:
 
 def _words(cli: Cli, report: Report, receipt: str) -> str:
     said = {
-        "erased": f"erased: {len(report.commits)} payloads of {len(report.runs)} runs can be read no more",
-        "partly": f"erased: {len(report.commits)} payloads; a legal floor keeps the rest, and it goes by itself then",
+        "erased": f"erased: {_many(len(report.commits), 'payload')} of {_many(len(report.runs), 'run')} can be read no more",
+        "partly": f"erased: {_many(len(report.commits), 'payload')}; a legal floor keeps the rest, and it goes by itself then",
         "blocked": "not yet: something keeps it; it is carried out by itself when that is over",
         "waits": f"out of use at once; destroyed after {read.when(report.after)}",
     }

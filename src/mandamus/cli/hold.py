@@ -51,7 +51,7 @@ async def _place(cli: Cli, subject: str, run: str, ground: str) -> int:
         id = await holds.place(env, ground, ADMINISTRATOR, subject=subject, run=run)
         fact = (await erased.read(env.ledger)).holds[id]
     what = f"subject {fact.subject}" if fact.subject else f"run {run}" if run else "everything"
-    next = cli.command(f"hold lift {id[:12]}")
+    next = cli.command(f"hold lift {id}")
     cli.tell(_row(fact, "placed"), f"{id}  {what} is kept: {ground}, {HOLD_GROUNDS[ground]} GDPR\n  next    {next}")
     return 0
 
