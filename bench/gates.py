@@ -21,9 +21,9 @@ import interleave
 LOADED = "import mandamus, sys, json; print(json.dumps(sorted(m for m in {names!r} if m in sys.modules)))"
 
 
-def measured(file: str, unit: str, turns: int, place: Mapping[str, str] | None = None) -> common.Sample:
+def measured(file: str, unit: str, turns: int, place: Mapping[str, str] | None = None, variant: str = "ours") -> common.Sample:
     """One unit of ours in a process of its own, under the flush shim."""
-    command = (sys.executable, str(common.BENCH / file), "_child", unit, "ours", "--turns", str(turns))
+    command = (sys.executable, str(common.BENCH / file), "_child", unit, variant, "--turns", str(turns))
     return said(command, place)
 
 
@@ -80,6 +80,14 @@ def postgres(gates: common.Sample) -> Iterator[tuple[str, float, float]]:
     yield "postgres.wal_growth", longer["wal"] / durable["wal"], gates["wal_growth"]
 
 
+def logged(gates: common.Sample) -> Iterator[tuple[str, float, float]]:
+    """What the transparency log adds to one run of 100 turns, its last signature included."""
+    without, beside = (measured("w09_log.py", "w9_run", 100, variant=name) for name in ("ours, no log", "ours"))
+    if "flushes" in beside:
+        yield "log.flushes", beside["flushes"] - without["flushes"], gates["flushes"]
+    yield "log.stored_x", beside["log_x"], gates["stored_x"]
+
+
 def found(gates: common.Sample) -> Iterator[tuple[str, float, float]]:
     """(gate, what was counted, its limit)."""
     step, short, long = (measured("w01_step.py", "w1", n)["calls"] for n in (100, 30, 300))
@@ -91,6 +99,7 @@ def found(gates: common.Sample) -> Iterator[tuple[str, float, float]]:
     yield "durable.written_kb", durable["written"] / 1000, gates["durable"]["written_kb"]
     yield "durable.stored_kb", durable["stored"] / 1000, gates["durable"]["stored_kb"]
     yield "durable.written_growth", longer["written"] / durable["written"], gates["durable"]["written_growth"]
+    yield from logged(gates["log"])
     yield from postgres(gates["postgres"])
     parsed, commits = parses(100)
     yield "durable.commits", commits / 100, gates["durable"]["commits"]

@@ -213,6 +213,17 @@ def replay(t: Tables) -> list[Line]:
     return out
 
 
+def logged(t: Tables) -> list[Line]:
+    """G17: the transparency log."""
+    append, prove = find(t, "W9", "append, 200,000 leaves", OURS), find(t, "W9", "prove, 1,000,000 leaves", OURS)
+    free = find(t, "W9", "200 runs of 10 turns at once, SQLite", "mandamus, no log")
+    return [
+        at_least("G17", "W9, leaves into tiles: ≥ 200 k/s a core", figure(append, "events_per_cpu_s"), 200, " k/s", 1e3),
+        at_most("G17", "W9, an inclusion proof at 1,000,000 leaves: ≤ 50 µs", figure(prove, "cpu"), 50, " µs"),
+        at_most("G17", "W9, 200 runs at once: CPU with the log ≤ 1.1x without", inverse(times(free, "x_ours", "cpu")), 1.1, "x"),
+    ]
+
+
 def crashes(t: Tables) -> list[Line]:
     out = []
     for name in BANKS:
@@ -250,7 +261,7 @@ def peers_beside(t: Tables) -> list[Line]:
 
 
 def lines(tables: Tables) -> list[Line]:
-    parts = (step, durable, on_postgres, many, resume, loaded, replay, cluster, crashes)
+    parts = (step, durable, on_postgres, many, resume, loaded, replay, logged, cluster, crashes)
     return [line for part in parts for line in part(tables)]
 
 

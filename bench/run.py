@@ -58,6 +58,7 @@ STEPS = (
     Step("w5", "w05_import.py", 90),
     Step("w7-10000", "w07_replay.py", 240, ("--turns", "1250")),
     Step("w7-100000", "w07_replay.py", 240, ("--turns", "12500")),
+    Step("w9", "w09_log.py", 150, peers=False),
     Step("w12-nats", "w12_cluster.py", 150, ("--store", "nats"), peers=False),
     Step("w12-postgres", "w12_cluster.py", 90, ("--store", "postgres", "--rounds", "3"), peers=False, quick=False),
     Step("w12-workers-postgres", "w12_workers.py", 90, ("--store", "postgres")),

@@ -117,7 +117,10 @@ def unlogged(turns: int, folder: str) -> Sample:
 
 
 def one(turns: int, folder: str, *, log: bool) -> Sample:
-    """`flushes` of the whole run, not of a turn; `log_kb`: what the log stores for each turn, `log_x`: for each byte of records."""
+    """`flushes` of the whole run, not of a turn; `log_kb`: what the log stores for each turn, `log_x`: for each byte of records.
+
+    One checkpoint, at the end: how many there are in between depends on how long the run takes.
+    """
     import ours as side
 
     with asyncio.Runner() as r:
@@ -125,6 +128,7 @@ def one(turns: int, folder: str, *, log: bool) -> Sample:
         r.run(side.agent(WARM_UP).run("go", ledger=env))
         bot = r.run(side.ready(turns))
         if log:
+            env.tlog.pace(every=1 << 30, within_s=1e9)
             r.run(env.tlog.catch_up())
         before = size_of(f"{folder}/log") if log else 0
         with Meter() as m:

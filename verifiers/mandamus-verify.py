@@ -21,14 +21,16 @@ import binascii
 import datetime
 import gc
 import hashlib
+import itertools
 import json
 import os
 import re
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from json.encoder import encode_basestring as quoted
-from typing import Any, Callable, Dict, Iterable, Iterator, NamedTuple, NoReturn, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 FORMAT = "mandamus/1"
 LOG = "log"  # the name of the administrative chain
@@ -37,7 +39,7 @@ DEPTH_MAX = 64
 BUNDLE_BYTES_MAX, LINES_MAX, LINE_BYTES_MAX, HEADER_BYTES_MAX = 1 << 30, 4_000_000, 1 << 20, 1024
 RECORD_BYTES_MAX, STATEMENT_BYTES_MAX, TRUST_BYTES_MAX, BALLOT_BYTES_MAX = 65_535, 4096, 1 << 20, 16 * 1024
 SIGNATURES_MAX, NOTE_BYTES_MAX, PATH_MAX, SKEW_S = 32, 1 << 18, 63, 300
-Object = Dict[str, Any]
+Object = dict[str, Any]
 
 
 # ---- 1. The report: one verdict first, then each claim as proven, broken, cannot check now, or not in this bundle ----------------
@@ -169,7 +171,7 @@ def _whole(text: str) -> int:
 _parse = json.JSONDecoder(parse_int=_whole).decode
 
 
-_tricky = re.compile(rb"(?:^|[:,[])-?(?:[0-9]+[.eE]|[0-9]{16})|[^\x00-\x7e]").search
+_tricky = re.compile(rb"[:,[]-?[0-9]+[.eE0-9]{15}|[:,[]-?[0-9]+[.eE]").search
 _sorted = json.JSONEncoder(ensure_ascii=False, sort_keys=True, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -180,7 +182,7 @@ def accept(raw: bytes) -> Any:
     """
     try:
         value = _parse(raw.decode("utf-8"))
-        plain_ = not _tricky(raw) and raw.count(b"{") + raw.count(b"[") <= DEPTH_MAX
+        plain_ = raw.isascii() and raw[:1] in b'{["' and not _tricky(raw) and raw.count(b"{") + raw.count(b"[") <= DEPTH_MAX
         if (_sorted(value).encode() if plain_ else jcs(value)) != raw:
             raise ValueError("not canonical")
     except RecursionError:
@@ -512,6 +514,9 @@ def open_envelope(envelope: Envelope, kind: str, keys: Sequence[Key], threshold:
 # ---- 4. The trust file: whose signatures count, for what. Yours, and never part of a bundle ---------------------------------------
 
 
+UNSEEN = re.compile("[\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
+
+
 class Trust:
     """One line each: log, bundle, approver, role, author, admin, frontend, witness, group, quorum. `#` starts a comment."""
 
@@ -532,6 +537,7 @@ class Trust:
         self.witnesses: dict[str, Key] = {}
         self.groups: dict[str, tuple[int, list[str]]] = {}
         self.quorum: str | None = None
+        self.members: set[str] = set()
         if len(raw) > TRUST_BYTES_MAX:
             raise Usage("the trust file is too large")
         try:
@@ -539,12 +545,16 @@ class Trust:
         except UnicodeDecodeError:
             raise Usage("the trust file is not text") from None
         for at, text in enumerate(lines, 1):
-            words = text.split("#", 1)[0].split()
+            if UNSEEN.search(text):  # what an editor shows as a line is one
+                raise Usage("a control character, or one that turns the writing, stands in it", f"trust:{at}")
+            words = [word for word in text.split("#", 1)[0].replace("\t", " ").split(" ") if word]
             try:
                 if words:
                     self._read(words)
             except ValueError as error:
                 raise Usage(str(error), f"trust:{at}") from None
+        if self.witnesses and self.quorum is None:
+            raise Usage("witnesses are named, and nothing says how many of them must have signed (quorum NAME, or none)")
         origins = {key.name for key in self.logs}
         if len(origins) > 1 and any(name not in origins for name, _ in self.bundles):
             raise Usage("a bundle line does not say for which log it signs")
@@ -598,6 +608,9 @@ class Trust:
         self._new(name)
         if any(one not in self.witnesses and one not in self.groups for one in members) or len(set(members)) != len(members):
             raise ValueError("a group member is not defined above, or named twice")
+        if self.members & set(members):  # C2SP tlog-policy: else one cosignature counts in two ways
+            raise ValueError("a member of another group already")
+        self.members |= set(members)
         needed = 1 if k == "any" else len(members) if k == "all" else int(k) if re.fullmatch("[1-9][0-9]{0,3}", k) else 0
         if not 1 <= needed <= len(members):
             raise ValueError("so many members can never be")
@@ -672,7 +685,7 @@ def _counts(line: bytes) -> dict[str, int] | None:
         value = accept(line)
         if sorted(value) != ["bundle", "run", "sections"] or value["bundle"] != FORMAT:
             return None
-        counts = {name: count for name, count in value["sections"]}
+        counts = dict(value["sections"])
     except (ValueError, TypeError):
         return None
     names = [pair[0] for pair in value["sections"]] == list(SECTIONS)
@@ -848,7 +861,7 @@ def fits(kind: str) -> Fits | None:
         return lambda v: v in words
     if kind[0] == "[":
         of, inner = type_of_kind(kind[1:-1]), fits(kind[1:-1])
-        return lambda v: all([type(x) is of and (inner is None or inner(x)) for x in v])
+        return lambda v: all(type(x) is of and (inner is None or inner(x)) for x in v)
     bounds = re.fullmatch(r"int\((-?[0-9]+)\.\.([0-9]+)\)", kind)
     if bounds or kind in ("int", "nat"):
         low, high = (int(bounds[1]), int(bounds[2])) if bounds else (0 if kind == "nat" else -INT_MAX, INT_MAX)
@@ -873,7 +886,7 @@ def closed(name: str, value: Object) -> bool:
     values = tuple(value.values())
     if tuple(map(type, values)) != shape_[0]:
         return False
-    for place_, check in shape_[1]:
+    for place_, check in shape_[1]:  # noqa: SIM110  a generator costs a tenth of the whole time
         if not check(values[place_]):
             return False
     return True
@@ -894,7 +907,7 @@ class Newer(Exception):
 
 NEWER = "a newer format than this verifier knows"
 _write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
-_scan = json.JSONDecoder().scan_once
+_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 def read_record(raw: bytes) -> Object:
@@ -1141,7 +1154,8 @@ class Walk:
 
     def __init__(self, raws: Sequence[bytes], run: str) -> None:
         self.records: list[Object] = []
-        self.life, self.head, self.fault, self.newer = Life(len(raws)), "", None, False
+        self.life, self.head, self.newer = Life(len(raws)), "", False
+        self.fault: Object | None = None
         before: Object | None = None
         prev: str | None = ""
         for seq, raw in enumerate(raws):
@@ -1149,7 +1163,7 @@ class Walk:
                 record = read_record(raw)
             except (ValueError, Newer) as error:
                 self.newer = isinstance(error, Newer)
-                self.fault: Object | None = self._fault(raw, seq, run, str(error))
+                self.fault = self._fault(raw, seq, run, str(error))
                 return
             prev = genesis_prev(record) if before is None else prev
             what = self._misplaced(record, seq, run, prev, before) or self.life.check(record, before)
@@ -1236,14 +1250,15 @@ def parse_note(raw: bytes) -> Note:
     if len(lines) != 3 or not KEY_NAME.fullmatch(lines[0]) or not re.fullmatch("0|[1-9][0-9]{0,15}", lines[1]):
         raise ValueError("a checkpoint is three lines: origin, size, root")
     size, root = int(lines[1]), unb64(lines[2])
-    if len(root) != 32 or (size == 0 and root.hex() != EMPTY_ROOT):
+    if size > INT_MAX or len(root) != 32 or (size == 0 and root.hex() != EMPTY_ROOT):
         raise ValueError("the root is not one")
     return Note(body + "\n", lines[0], size, root, signatures)
 
 
 def note_signers(note: Note, keys: Iterable[Key]) -> dict[Key, int]:
-    """Which of these keys signed, each public key once, and when (0: a log says no time). A known name and id must hold. Raises ValueError."""
-    known, out = {(key.name, key.id): key for key in keys}, {}
+    """Which of these keys signed, each once, and when (0: a log says no time). A known name and id must hold. Raises ValueError."""
+    known = {(key.name, key.id): key for key in keys}
+    out: dict[Key, int] = {}
     for name, key_id, signature in note.signatures:
         key = known.get((name, key_id))
         if key is None:
@@ -1265,7 +1280,7 @@ def note_signers(note: Note, keys: Iterable[Key]) -> dict[Key, int]:
 class LogProof(NamedTuple):
     """A C2SP tlog-proof. Nothing signs `extra` or the index: each is believed for what can be recomputed from it."""
 
-    index: int
+    at: int
     path: list[bytes]
     note: bytes
     extra: bytes
@@ -1279,7 +1294,7 @@ def parse_proof(raw: bytes) -> LogProof:
     extra = unb64(lines.pop(0)[6:]) if lines and lines[0].startswith("extra ") else b""
     match = re.fullmatch("index (0|[1-9][0-9]{0,15})", lines.pop(0)) if lines else None
     path = [unb64(line) for line in lines[: PATH_MAX + 1]]
-    if match is None or len(path) > PATH_MAX or any(len(one) != 32 for one in path):
+    if match is None or int(match[1]) > INT_MAX or len(path) > PATH_MAX or any(len(one) != 32 for one in path):
         raise ValueError("it names no index, or a hash is not one")
     return LogProof(int(match[1]), path, note, extra)
 
@@ -1370,12 +1385,12 @@ class Proofs:
     """The proof lines, in the order that the format gives them, against checkpoints that the log and its witnesses signed."""
 
     def __init__(self, case: Case) -> None:
-        self.case, self.trust, self.lines, self.held, self.head = case, case.trust, [], False, None
+        self.case, self.trust, self.held = case, case.trust, False
+        self.lines: list[Leaf] = []
+        self.head: Note | None = None  # the largest checkpoint of this log
         self.raws: list[bytes] = case.box.sections["proof"]
         self.times: dict[bytes, dict[Key, int]] = {}
         self.children: list[tuple[str, str, str, str]] = list(rests_on(case.run.records))  # (run, action, closed, operation)
-        self.lines: list[Leaf]
-        self.head: Note | None  # the largest checkpoint of this log
 
     @property
     def own(self) -> list[Leaf]:
@@ -1397,18 +1412,26 @@ class Proofs:
             if roots.setdefault(line.note.size, line.note.root) != line.note.root:
                 raise Broken("two checkpoints of one size have different roots: a split view", line=line.number)
         self.held, self.head = True, max((line.note for line in self.own), key=lambda note: note.size)
-        first, now = self.lines[0], self.case.now
+        first = self.lines[0]
         seen = [at for at in self.times[first.proof.note].values() if at]
         told = f"size {first.note.size}, cosigned by {some(len(seen), 'witness', 'witnesses')} of the trust file"
         if not all(self.met(line) for line in self.own if line.job != "level"):
             return Claim("checkpoint", "not in this bundle", f"{told}; that is not the quorum {self.trust.quorum}", 3)
-        if self.case.max_age is not None and (not seen or (now is not None and now - max(seen) > self.case.max_age)):
-            return Claim("checkpoint", "not in this bundle", f"{told}; no cosignature is as young as {self.case.max_age} seconds", 3)
+        if not self.young(first):
+            return Claim("checkpoint", "not in this bundle", f"{told}; too few cosignatures are as young as {self.case.max_age} seconds", 3)
         return Claim("checkpoint", "proven", told + (f": quorum {self.trust.quorum}" if demanded else "; no quorum is demanded"))
 
     def met(self, line: Leaf) -> bool:
         """Whether the quorum cosigned it, counted over different public keys."""
         return self.trust.met({key.public for key, at in self.times[line.proof.note].items() if at})
+
+    def young(self, line: Leaf) -> bool:
+        """One witness's clock makes nothing young: as many as are demanded have cosigned it lately."""
+        now, most, times = self.case.now, self.case.max_age, self.times[line.proof.note]
+        if most is None or now is None:
+            return most is None or any(times.values())
+        lately = {key.public for key, at in times.items() if at and now - at <= most}
+        return bool(lately) and self.trust.met(lately)
 
     def _check(self, line: Leaf) -> None:
         note, origin = line.note, self.case.said["origin"]
@@ -1437,8 +1460,8 @@ class Proofs:
         if not self.held:
             return Claim("inclusion", "cannot check now", "there is no checkpoint that holds", 5)
         for line in self.own:
-            if not included(line.leaf, line.proof.index, line.note.size, line.proof.path, line.note.root):
-                raise Broken(f"the record is not in the log at index {line.proof.index}", line=line.number)
+            if not included(line.leaf, line.proof.at, line.note.size, line.proof.path, line.note.root):
+                raise Broken(f"the record is not in the log at index {line.proof.at}", line=line.number)
         records, first = self.case.run.records, self.lines[0]
         roots = {line.note.size: line.note.root.hex() for line in self.own}
         for record in records:  # what names a checkpoint was written after it, so it stands behind all of its leaves
@@ -1446,12 +1469,12 @@ class Proofs:
             if record["type"] not in ("RunOpened", "EvidenceReached") or not named["size"]:
                 continue
             least = named["size"] + len(records) - 1 - record["seq"]
-            if first.proof.index < least:
+            if first.proof.at < least:
                 what = f"event {record['seq']} names a checkpoint that is newer than itself"
-                raise Broken(what, line=first.number, expected=f"index {least} or more", found=str(first.proof.index))
+                raise Broken(what, line=first.number, expected=f"index {least} or more", found=str(first.proof.at))
             if roots.get(named["size"], named["root"]) != named["root"]:
                 raise Broken(f"event {record['seq']} names another root for {named['size']} leaves: a split view", line=first.number)
-        return Claim("inclusion", "proven", f"the run's last record is leaf {first.proof.index}")
+        return Claim("inclusion", "proven", f"the run's last record is leaf {first.proof.at}")
 
     def of_children(self) -> Claim:
         """Each child that an outcome rests on is the one that its intent named, and ended as the outcome says, by its own seal."""
@@ -1481,7 +1504,7 @@ class Proofs:
                 seen = note_signers(line.note, keys)
             except ValueError as error:
                 raise Broken(str(error), line=line.number) from None
-            if not seen or not included(line.leaf, line.proof.index, line.note.size, line.proof.path, line.note.root):
+            if not seen or not included(line.leaf, line.proof.at, line.note.size, line.proof.path, line.note.root):
                 raise Broken(f"the entry is not in the public log {line.note.origin}", line=line.number)
             if not any(is_entry_over(line.proof.extra, text) for text in texts):
                 raise Broken(f"the entry in {line.note.origin} is not about a checkpoint of this bundle", line=line.number)
@@ -1493,9 +1516,10 @@ class Proofs:
         return Claim("anchors", "proven", f"the checkpoint is an entry of {', '.join(known)}")
 
     def _sorted(self) -> list[Leaf]:
-        """Line 1 is of the run's last record, line 2 of chain log's; then children's seals, levels reached, anchors, and nothing between."""
+        """Line 1 is of the run's last record, line 2 of chain log's; then children's seals, levels reached, anchors; nothing between."""
         case, first = self.case, self.case.box.first["proof"]
         reached = [record for record in case.run.records if record["type"] == "EvidenceReached"]
+        latest_at = list(itertools.accumulate((newest([record]) for record in case.run.records), max)) if reached else []
         if len(self.raws) > 2 + len(self.children) + len(reached) + 8:
             raise Broken("section proof has too many lines", line=first)
         own = [("run", case.box.sections["record"][-1], newest(case.run.records))]
@@ -1504,7 +1528,8 @@ class Proofs:
         read = [(number, *_proof_line(raw, number)) for number, raw in enumerate(self.raws, first)]
         if len(read) < len(own):
             raise Broken("there is no proof for chain log", line=first)
-        out, left, anchors = [], [run for run, *_ in self.children], 0
+        out: list[Leaf] = []
+        left, anchors = [run for run, *_ in self.children], 0
         for at, (number, proof, note) in enumerate(read):
             job, leaf, latest, record = "anchor", proof.extra, "", {}
             if at < len(own):
@@ -1526,7 +1551,7 @@ class Proofs:
                 at_head = heads.index((note.size, note.root.hex()))
                 job, record, reached = "level", reached[at_head], reached[at_head + 1 :]
                 upto = record["fact"]["seq"] + 1
-                leaf, latest = case.box.sections["record"][upto - 1], newest(case.run.records[:upto])
+                leaf, latest = case.box.sections["record"][upto - 1], latest_at[upto - 1]
             anchors += job == "anchor"
             if (at < len(own) and proof.extra) or anchors > 8:
                 raise Broken("the proof carries a record that stands in this bundle already, or there are too many anchors", line=number)
@@ -1688,7 +1713,7 @@ def read_payload(raw: bytes, number: int) -> Line:
 
 def _members(members: Any, hidden: Any) -> tuple[list[Any], list[str]]:
     """[number, salt, name, value] of each member that is shown, and the digests of the others, both in ascending order."""
-    good = type(members) is list and type(hidden) is list and 1 <= len(hidden) and len(members) + len(hidden) <= FIELDS_MAX
+    good = type(members) is list and type(hidden) is list and len(hidden) >= 1 and len(members) + len(hidden) <= FIELDS_MAX
     good = good and all(type(one) is list and len(one) == 4 and [type(x) for x in one[:3]] == [int, str, str] for one in members)
     good = good and all(type(one) is str and re.fullmatch("[0-9a-f]{64}", one) for one in hidden)
     if not good or hidden != sorted(set(hidden)) or any(len(unb64(one[1])) != 16 for one in members):
@@ -1774,6 +1799,11 @@ def widens(record: Object) -> bool:
     return raises(record) and record["type"] not in NARROWS and (record["type"] != "KeyChanged" or "new" in record["fact"])
 
 
+def bytes_of(line: str) -> str:
+    """The key itself, as its line of text ends with it. By which name the log or the trust file calls it, does not matter."""
+    return line.split("+", 2)[-1]
+
+
 class Authority:
     """The n-th record that raises the authority makes version n; each judgement names the version that it saw."""
 
@@ -1793,7 +1823,7 @@ class Authority:
             if name == "KeyChanged":
                 self.keys.append((self.version, fact))
             if name == "KeyChanged" and "old" in fact:
-                self.revoked.setdefault(fact["old"], self.version)
+                self.revoked.setdefault(bytes_of(fact["old"]), self.version)
             elif name == "StopRequested":
                 self.stops.append((self.version, record))
             elif name == "VoteWithdrawn":
@@ -1802,18 +1832,18 @@ class Authority:
                 self.granted.setdefault(fact["ballot"], (self.version, record))
 
     def was_revoked(self, key: Key, version: int) -> bool:
-        return self.revoked.get(str(key), version + 1) <= version
+        return self.revoked.get(bytes_of(str(key)), version + 1) <= version
 
     def was_withdrawn(self, ballot: str, version: int) -> bool:
         return self.withdrawn.get(ballot, version + 1) <= version
 
     def admins(self, opened: Object, trust: Trust, version: int) -> list[Key]:
         """Keys that the log named as its administrators' before this version *and* the trust file holds: neither alone is enough."""
-        named = {key["key"] for key in opened["keys"] if key["role"] == "administrator"}
+        named = {bytes_of(key["key"]) for key in opened["keys"] if key["role"] == "administrator"}
         for at, change in self.keys:
             if at < version and change["role"] == "administrator":
-                named = (named - {change.get("old", "")}) | ({change["new"]} if change.get("new") else set())
-        return [key for key in trust.admins if str(key) in named]
+                named = (named - {bytes_of(change.get("old", ""))}) | ({bytes_of(change["new"])} if change.get("new") else set())
+        return [key for key in trust.admins if bytes_of(str(key)) in named]
 
 
 def why_no_statement(raw: bytes, record: Object, opened: Object, keys: list[Key], seen: set[str]) -> str:
@@ -1910,7 +1940,7 @@ DECISIONS = ("approve", "reject", "modify", "halt", "done", "again", "abandon")
 
 def parse_ballot(raw: bytes) -> Object:
     """The closed data that a person signs, free of contradiction. Raises ValueError."""
-    ballot = accept(raw) if len(raw) <= BALLOT_BYTES_MAX else None
+    ballot: Any = accept(raw) if len(raw) <= BALLOT_BYTES_MAX else None
     scope = ballot.get("scope") if type(ballot) is dict else None
     good = shape(ballot, "decision domain expires origin policy run scope", "action args card request", expires=int, scope=type(scope))
     if not good or ballot["domain"] != "mandamus/approval/v1" or ballot["decision"] not in DECISIONS:
@@ -1950,7 +1980,7 @@ def decimals_of(currency: str) -> int:
 
 
 def money_of(value: Any) -> tuple[str, int] | None:
-    """(currency, the amount as policy counts it, rounded up), or None when this is no money."""
+    """(currency, the amount as policy would count it, rounded up), or None when this is no money."""
     if not shape(value, "amount currency", "decimals", decimals=int):
         return None
     places = value.get("decimals", 2)
@@ -1958,13 +1988,18 @@ def money_of(value: Any) -> tuple[str, int] | None:
     if not good or not 0 <= places <= 18:
         return None
     shift = decimals_of(value["currency"]) - places
-    amount = int(value["amount"]) * 10**shift if shift >= 0 else -(-int(value["amount"]) // 10**-shift)
-    return (value["currency"], amount) if amount <= INT_MAX else None
+    return value["currency"], int(value["amount"]) * 10**shift if shift >= 0 else -(-int(value["amount"]) // 10**-shift)
 
 
 def moneys(args: Object) -> set[tuple[str, int]]:
-    """Every amount of money among the arguments of a call."""
-    return {money for money in map(money_of, args.values()) if money is not None}
+    """Every amount of money among the arguments of a call. Raises ValueError for one that nobody can count."""
+    return {(money[0], counted(money[1])) for money in map(money_of, args.values()) if money is not None}
+
+
+def counted(amount: int) -> int:
+    if amount > INT_MAX:
+        raise ValueError("an amount beyond 2^53-1")
+    return amount
 
 
 class Tier(NamedTuple):
@@ -2098,7 +2133,7 @@ def _sensible(rule: Object) -> None:
     must(all(day.lower() in DAYS or day.lower() in [d[:3] for d in DAYS] for day in rule.get("weekdays", ())))
     date = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
     must(all(re.fullmatch(date, day) for day in rule.get("dates", ())))
-    must(kind != "noWritesOn" or (rule["weekdays"] or rule["dates"]) and rule["tz"] == rule["tz"].strip())
+    must(kind != "noWritesOn" or ((rule["weekdays"] or rule["dates"]) and rule["tz"] == rule["tz"].strip()))
     hours = [rule["from"], rule["to"]] if kind == "workingHours" else []
     must(all(re.fullmatch(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00", hour) for hour in hours) and len(set(hours)) == len(hours))
     must(rule.get("level", "") in ("", "sealed", "witnessed") and re.fullmatch("([1-9][0-9]{0,4}[smhd])?", rule.get("within", "")))
@@ -2114,7 +2149,7 @@ def _bound(text: str, currency: str) -> tuple[str, int]:
     must(match and len(match[2] or "") <= decimals_of(named) and currency in ("", named))
     digits = (match[1] + (match[2] or "").ljust(decimals_of(named), "0")).lstrip("0") or "0" if match else ""
     money = money_of({"amount": digits, "currency": named, "decimals": decimals_of(named)})
-    must(money)
+    must(money and money[1] <= INT_MAX)
     return money or ("", 0)
 
 
@@ -2513,7 +2548,8 @@ class People:
     # -- standing votes: in force, for this call, charged as they say, each one vote of its approver in its own chain
     def _lent(self, record: Object, fact: Object) -> dict[str, set[str]]:
         """chain -> people whose allowances count for this intent."""
-        action, out = fact["action"], {}
+        action = fact["action"]
+        out: dict[str, set[str]] = {}
         reserves = [reserve for reserve in fact["reserves"] if reserve["account"].startswith("standing/")]
         names = sorted({reserve["account"].split("/")[1] for reserve in reserves})
         if names:
@@ -2637,7 +2673,7 @@ class People:
         window = {"day": day, "run": self.run, "until": "all"}[s["window"]]
         money = money_of(s["amount"]) if "amount" in s else None
         limits = {f"standing/{name}/count/{window}": s["count"]}
-        limits.update({f"standing/{name}/amount/{window}": money[1]} if money else {})
+        limits.update({f"standing/{name}/amount/{window}": counted(money[1])} if money else {})
         accounts = sorted(reserve["account"] for reserve in reserves)
         if accounts != sorted(limits):
             raise broken_at(record, "its allowance is charged to other accounts", ", ".join(sorted(limits)), ", ".join(accounts))
@@ -2702,8 +2738,8 @@ def not_for(standing: Object, call: Object, args: Any) -> str:
         return "its allowance is for another tool or policy"
     if any(args.get(name) != value for name, value in standing["pattern"].get("args", {}).items()):
         return "its allowance is for other arguments"
-    moves = call["safety"] == "financial" and moneys(args)
-    return "its allowance names no amount, and the call moves money" if moves and "amount" not in standing else ""
+    moves = "amount" not in standing and call["safety"] == "financial" and moneys(args)
+    return "its allowance names no amount, and the call moves money" if moves else ""
 
 
 # ---- 12. The fold: what a run is after its records. Its digest stands in the seal; budgets and tiers are held against it -----------
@@ -3133,7 +3169,8 @@ def moves(records: Sequence[Object]) -> dict[tuple[int, str], list[int]]:
 
 def check_accounts(box: Box, records: Sequence[Object]) -> Claim:
     """Every reservation and every settlement moved its account by just what the record says; deltas of one account link and add up."""
-    wanted, found = moves(records), {}
+    wanted = moves(records)
+    found: dict[tuple[int, str], list[int]] = {}
     heads: dict[str, tuple[str, Object]] = {}
     for number, raw, delta in deltas(box):
         account, change = delta["account"], delta["change"]
@@ -3247,7 +3284,7 @@ def check_levels(case: Case) -> Claim:
     """What policy wanted sealed or witnessed before its effect was so, and the bundle shows the checkpoint."""
     proposed: dict[str, int] = {}
     policy: dict[str, str] = {}
-    asked: dict[str, dict[str, str]] = {}  # action -> level -> the policy that asked
+    asked: dict[str, set[tuple[str, str]]] = {}  # action -> (level, the policy that asked)
     upto, intents, reached = dict.fromkeys(LEVELS, -1), 0, []
     for record in case.run.records:
         fact, kind, wanted = record["fact"], record["type"], []
@@ -3260,13 +3297,13 @@ def check_levels(case: Case) -> Claim:
                 upto[level] = max(upto[level], fact["seq"])
         elif kind == "ActionJudged":
             policy[action] = fact["bundle"]
-            asked.setdefault(action, {}).update(dict.fromkeys(asked_levels(record), fact["bundle"]))
+            asked.setdefault(action, set()).update((level, fact["bundle"]) for level in asked_levels(record))
             line = case.shown(record, "facts")
             people = line.value.get("people") if line and type(line.value) is dict else None
             met = people.get("met") if type(people) is dict else None
             wanted = [level for level in LEVELS if level in (met if type(met) is list else [])]
         elif kind == "ActionStarted":
-            wanted = [level for level, by in asked.get(action, {}).items() if by == policy.get(action)]
+            wanted = [level for level, by in sorted(asked.get(action, ())) if by == policy.get(action)]
             intents += bool(wanted)
         for level in wanted:
             if upto[level] < proposed.get(action, 0):
@@ -3282,6 +3319,8 @@ def check_levels(case: Case) -> Claim:
     if absent:
         code = 3 if case.proofs.raws or case.trust.quorum not in (None, "none") else 0
         return Claim("levels", "not in this bundle", f"{told}; the checkpoint is not shown: {', '.join(absent[:5])}", code)
+    if case.trust.quorum in (None, "none") and any(r["fact"]["level"] == "witnessed" for r in reached):
+        return Claim("levels", "cannot check now", f"{told}; the trust file demands no quorum, so it does not say who are witnesses")
     return Claim("levels", "proven", f"{told}; {some(len(reached), 'checkpoint')} shown")
 
 
@@ -3398,8 +3437,9 @@ class Case:
             except Broken as error:
                 claim = Claim(name, "broken", error.finding["what"], 1)
                 self.broken = self.broken or error.finding
-            except (KeyError, IndexError, ValueError, TypeError, AttributeError, RecursionError) as error:
-                claim = Claim(name, "cannot check now", f"this verifier does not understand what it reads: {error!r:.120}", 5)
+            except (KeyError, IndexError, ValueError, TypeError, AttributeError, RecursionError):
+                claim = Claim(name, "broken", "the records are not ones that a run can make", 1)
+                self.broken = self.broken or {"what": claim.says}
             self.claims.append(claim)
             if not go_on and claim.exit_code in (1, 5):
                 return False
@@ -3564,7 +3604,8 @@ class Case:
             line = self.lines.get((LOG, record["seq"], part))
             if line is not None and line.show != "whole":
                 return Claim("authority", "not in this bundle", f"the {part} of log event {record['seq']} is not shown", 3)
-        opened, nonces = records[0]["fact"], set()
+        opened = records[0]["fact"]
+        nonces: set[str] = set()
         if opened["origin"] != self.said["origin"]:
             raise broken_at(records[0], "chain log belongs to another log", self.said["origin"], opened["origin"])
         for version, record in a.widened:
@@ -3583,12 +3624,12 @@ class Case:
 
     def _nothing_by_the_retired(self) -> None:
         """What is signed over a chain log that says the key is none any more was signed too late."""
-        if str(self.signer) in self.authority.revoked:
+        if bytes_of(str(self.signer)) in self.authority.revoked:
             raise Broken("the signer of the bundle had been retired", line=2)
-        upto = next((line.proof.index for line in self.proofs.lines if line.job == "log"), None)
-        for line in self.proofs.own if self.proofs.held and upto is not None else ():
+        upto = next((line.proof.at for line in self.proofs.lines if line.job == "log"), INT_MAX)
+        for line in self.proofs.own if self.proofs.held else ():
             logs = [key for key, at in self.proofs.times[line.proof.note].items() if not at]
-            if line.note.size > upto and all(str(key) in self.authority.revoked for key in logs):
+            if line.note.size > upto and all(bytes_of(str(key)) in self.authority.revoked for key in logs):
                 raise Broken("the log's key that signed the checkpoint had been retired", line=line.number)
 
     def _why_not_wider(self, record: Object, opened: Object, keys: list[Key], nonces: set[str]) -> str:
@@ -3620,9 +3661,12 @@ class Case:
 
     def _owners(self) -> Claim:
         """Each take-over was signed by the log's key."""
-        keys, count = self.trust.log_keys(self.said["origin"]), 0
+        keys, count, version = self.trust.log_keys(self.said["origin"]), 0, 0
         for record in self.run.records:
-            if record["type"] == "RunOwned":
+            if record["type"] == "ActionJudged":
+                version = max(version, record["fact"]["authority"])
+            elif record["type"] == "RunOwned":  # whoever takes over after a judgement has no key that was retired before it
+                keys = [key for key in keys if not self.authority.was_revoked(key, version)]
                 fact, count = record["fact"], count + 1
                 bound = {"epoch": record["epoch"], "nonce": fact["nonce"], "origin": self.said["origin"], "prev": record["prev"]}
                 message = jcs({**bound, "domain": "mandamus/owned/v1", "run": record["run"], "worker": fact["worker"]})
@@ -3790,9 +3834,9 @@ def read_last(path: str) -> dict[str, Object]:
         return {}
     raw = read_file(path, 1 << 20)
     try:
-        said = accept(raw[:-1]) if raw[-1:] == b"\n" else None
+        said: Any = accept(raw[:-1]) if raw[-1:] == b"\n" else None
         good = type(said) is dict and sorted(said) == ["mandamus", "origins"] and said["mandamus"] == "last-seen/1"
-        heads = said["origins"].values() if good else [None]
+        heads: Any = said["origins"].values() if good else [None]
         if not all(sorted(head) == ["root", "size"] and head["size"] >= 0 and len(bytes.fromhex(head["root"])) == 32 for head in heads):
             raise ValueError
     except (ValueError, TypeError, AttributeError, KeyError):
@@ -3803,8 +3847,9 @@ def read_last(path: str) -> dict[str, Object]:
 def remember(path: str, report: Object, last: dict[str, Object]) -> None:
     """Whole or not at all, only after success, and never a smaller log than before."""
     seen = report.get("checkpoint")
-    proven = any(claim["name"] == "continuity" and claim["outcome"] == "proven" for claim in report["claims"])
-    if seen is None or not proven or "broken" in report or last.get(seen["origin"], {"size": -1})["size"] >= seen["size"]:
+    proven = [claim["name"] for claim in report["claims"] if claim["outcome"] == "proven"]
+    before = last.get(seen["origin"], {"size": -1})["size"] if seen else 0
+    if seen is None or not {"checkpoint", "continuity"} <= set(proven) or "broken" in report or before >= seen["size"]:
         return
     origins = {**last, seen["origin"]: {"root": seen["root"], "size": seen["size"]}}
     with open(path + ".new", "wb") as file:

@@ -341,6 +341,39 @@ class Wrap(Protocol):
         ...
 
 
+class Wraps(Protocol):
+    """Wrapping keys, many of them, each of which can be destroyed by itself: what makes forgetting final where a store's own files keep
+    every byte that they were given. Blocking; a store asks from threads. Everything raises Unavailable, EngineFault or Misuse."""
+
+    @property
+    def place(self) -> str:
+        """Where they are, for people."""
+        ...
+
+    def new(self, name: str) -> str:
+        """Makes one of this name (letters, digits, -), durable, and answers its id."""
+        ...
+
+    def wrap(self, id: str, key: bytes, about: bytes) -> bytes:
+        """`about` is bound to the wrapping, and must be the same at unwrapping."""
+        ...
+
+    def unwrap(self, id: str, wrapped: bytes, about: bytes) -> bytes:
+        """Raises Erased when there is no such wrapping key, ProofError when what is wrapped was changed."""
+        ...
+
+    def destroy(self, id: str) -> int:
+        """0: nothing can unwrap with it any more, now and for ever. Else the instant at which the service that holds it lets go of it;
+        it is out of use until then. Twice is once."""
+        ...
+
+    def list(self, prefix: str = "") -> Mapping[str, str]:
+        """The name of each, by its id, of names that begin with it; without those that are out of use."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Erasing(Struct, frozen=True):
     """What a key store still has to do, or has done, for one erasure. `state`: asked, off (out of use, and can come back), destroyed
     (nothing told yet), done. `keys` are selectors; `subject` "" = a retention clock asked."""
@@ -387,8 +420,9 @@ class KeyStore(Protocol):
         (0: by no clock). Raises Erased when it was destroyed, or is out of use: none is made in its place."""
         ...
 
-    def version(self) -> object:
-        """Equal to an earlier one as long as no key was destroyed, or taken out of use, since: until then a key may be kept in memory."""
+    async def version(self, old_ms: int = 0) -> object:
+        """Equal to an earlier one as long as no key was destroyed, or taken out of use, since: until then a key may be kept in memory.
+        `old_ms`: an answer that is that old will do."""
         ...
 
     async def fate(self, name: KeyName) -> str:
@@ -425,9 +459,10 @@ class KeyStore(Protocol):
         """Note it, or what has become of it: state `off` takes its keys out of use, `asked` gives them back, `done` forgets its runs."""
         ...
 
-    async def destroy(self, id: str, keys: Sequence[KeyName], subject: str = "", *, whole: bool = True) -> None:
-        """No byte of these keys is left in any file of the store when it returns, nor of the subject's own. `whole`: its state is
-        destroyed; else more of it follows later. Raises EngineFault when that cannot be had. Twice is once."""
+    async def destroy(self, id: str, keys: Sequence[KeyName], subject: str = "", *, whole: bool = True) -> int:
+        """No byte that could open these keys is left in any file of the store when it answers 0, nor the subject's own. A later instant:
+        they are out of use, and a key service lets go of what wraps them then; ask again. `whole`: its state is destroyed; else more of
+        it follows later. Raises EngineFault when that cannot be had. Twice is once."""
         ...
 
     def alone(self) -> AbstractAsyncContextManager[None]:

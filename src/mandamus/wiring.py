@@ -30,7 +30,7 @@ from mandamus.core.facts import RuleBook
 from mandamus.core.messages import Settings
 from mandamus.core.records import LOG, NamedKey
 from mandamus.errors import Misuse
-from mandamus.ports import Head, Heads, KeyStore, Ledger, Model, PolicyEngine, Signer, Witness
+from mandamus.ports import Head, Heads, KeyStore, Ledger, Model, PolicyEngine, Signer, Witness, Wraps
 from mandamus.ports import Store as ObjectStore
 from mandamus.proof.keys import named
 from mandamus.runtime import heads as witness
@@ -87,6 +87,15 @@ WITNESSES: dict[str, str] = {
     "witness+http": "mandamus.drivers.witness_http:HttpWitness.open",
     "rekor+https": "mandamus.drivers.anchor_rekor:RekorAnchor.open",
     "rekor+http": "mandamus.drivers.anchor_rekor:RekorAnchor.open",
+}
+KEYS: dict[str, str] = {
+    "postgres": "mandamus.drivers.keys_postgres:PostgresKeys",
+    "postgresql": "mandamus.drivers.keys_postgres:PostgresKeys",
+}
+WRAPS: dict[str, str] = {
+    "folder": "mandamus.drivers.wraps_folder:FolderWraps.open",
+    "pkcs11": "mandamus.drivers.wraps_pkcs11:Pkcs11Wraps.open",
+    "awskms": "mandamus.drivers.wraps_awskms:KmsWraps.open",
 }
 HEADS: dict[str, str] = {
     "file": "mandamus.drivers.heads_file:FileHeads.open",
@@ -177,13 +186,17 @@ KEYSTORE, ELSEWHERE = "keystore.db", "keystore.at"
 
 
 def keys_file(uri: str) -> Path | None:
-    """Where the keys of a ledger's sealed payloads lie: what `MANDAMUS_KEYS` names, else beside its own keys. None: it does not last."""
+    """Where the keys of a ledger's sealed payloads lie: what `MANDAMUS_KEYS` names, else beside its own keys. None: it does not last,
+    or they lie on a server."""
     if not ledger_store(uri).lasts:
         return None
     named = os.environ.get("MANDAMUS_KEYS", "")
+    if named.partition(":")[0] in KEYS:
+        return None
     if named and not named.startswith("sqlite:///"):
         found = f"{named.partition(':')[0][:20]}:"
-        raise Misuse("MANDAMUS_KEYS names no key store", code="MDM-0961", expected="sqlite:///FILE", found=found)
+        expected = "sqlite:///FILE, or postgres://USER@HOST/DB for several hosts"
+        raise Misuse("MANDAMUS_KEYS names no key store", code="MDM-0961", expected=expected, found=found)
     folder = home_of(uri).folder
     assert folder is not None, "a ledger that lasts has a home"
     if not named and (folder / ELSEWHERE).exists():  # this ledger was copied, and its keys were not
@@ -193,12 +206,30 @@ def keys_file(uri: str) -> Path | None:
 
 def keys_of(uri: str, *, make: bool) -> KeyStore | None:
     """The key store of a ledger. Without `make`, None where there is none yet; its file is made with the first key in any case."""
-    path = keys_file(uri)
+    path, kek, named = keys_file(uri), os.environ.get("MANDAMUS_KEK", ""), os.environ.get("MANDAMUS_KEYS", "")
+    if ledger_store(uri).lasts and path is None:
+        shared: KeyStore = load(KEYS[named.partition(":")[0]])(named, wraps_of(kek))
+        return shared
     if path is None or not (make or path.exists()):
         return None
-    kek = os.environ.get("MANDAMUS_KEK", "")
     wrap = load("mandamus.drivers.wrap_file:FileWrap.open")(kek) if kek else None
     made: KeyStore = load("mandamus.drivers.keys_sqlite:SqliteKeys")(path, wrap)
+    return made
+
+
+def wraps_of(uri: str) -> Wraps:
+    """The wrapping keys of a key store on a server: outside of it. Raises Misuse for a place that cannot be."""
+    scheme = uri.partition(":")[0]
+    if scheme not in WRAPS:
+        raise Misuse(
+            "a key store on a server needs wrapping keys outside of it", code="MDM-0978", where="MANDAMUS_KEK",
+            expected="pkcs11:token=LABEL?…, awskms:?region=…, or folder:///PATH of all hosts", found=f"{scheme[:20]}:" if uri else "none",
+            why="a database keeps old rows: only where a wrapping key can be destroyed can anything be forgotten",
+        )  # fmt: skip
+    try:
+        made: Wraps = load(WRAPS[scheme])(uri)
+    except ModuleNotFoundError as error:
+        raise not_installed(uri, str(error.name)) from None
     return made
 
 
@@ -318,6 +349,7 @@ async def open_env(
         _in_force(env, stands)
         env.tlog = _tlog(env, log_uri(where, stands) if log is None else log)
         if env.tlog is not None:
+            env.tlog.frozen = bool(env.log.away)  # its log goes on where the ledger does
             await env.tlog.begin()
     except BaseException:
         if ledger is None:

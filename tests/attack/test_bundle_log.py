@@ -446,7 +446,7 @@ def test_a_level_that_names_another_root() -> None:
 # -- keys that are none any more (attack 45) ------------------------------------------------------------------------------------
 def retiring(old: Keyring, new: Keyring, role: str) -> Story:
     change = r.KeyChanged(clock=clock(2), new=str(new.key), old=str(old.key), principal="operator", role=role)
-    tale = Story(authority=3)
+    tale = Story(authority=3, owner=new if role == "log" else LOG_KEY)
     tale.log.add(change, statement=statement(change, ADMIN, ADMIN_2, old, new, nonce="rotate"))
     return tale.tell()
 

@@ -125,7 +125,7 @@ class World:
         runs, log = self.lines(old, new)
         low = self.old_numbers + 1 if old else 1
         given: dict[str, Any] = {
-            "origin": ORIGIN, "period": ("2026-11-01", "2026-12-01"),
+            "origin": ORIGIN, "period": ("2026-11-19", "2026-12-01"),
             "notes": (self.log.note(size=old) if old else b"", self.log.note()),
             "heads": (self.head(old), self.head(new)), "edge": period.edge_of(old, self.log.tree.node),
             "leaves": self.log.tree.node(0, old) and b"".join(self.log.tree.node(0, n) for n in range(old, new)),

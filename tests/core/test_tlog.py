@@ -255,3 +255,48 @@ def test_a_ledger_that_was_copied_goes_on_with_the_same_log() -> None:
         assert await third.catch_up() == size + 1
 
     asyncio.run(play())
+
+
+def test_old_checkpoints_are_thinned_and_those_that_a_record_names_stay() -> None:
+    """All of the newest 64, then one an hour, after a week one a day; what is left still proves everything."""
+    from mandamus.runtime.tlog import compact
+
+    async def play() -> None:
+        stand = Stand()
+        tlog = stand.process()
+        reached = 0
+        for n in range(300):
+            await stand.writer.write("01RUNA", 3)
+            stand.now += 600_000_000 if n % 50 else 3 * compact.DAY
+            await tlog.catch_up()
+            if n == 10:
+                reached = (await tlog.reach("01RUNA", 5, "sealed")).size
+        await compact.tidy(stand.store, [], stand.now)
+        left = await objects.sizes(stand.store, SIGNED)
+        assert left[-64:] == [3 * n for n in range(237, 301)]
+        assert left == await objects.sizes(stand.store, PENDING)
+        assert 64 < len(left) < 150
+        assert reached in left
+        shown = await tlog.at(reached)
+        assert shown is not None
+        later = stand.process()
+        await stand.writer.write("01RUNA", 3)
+        await later.catch_up()
+        assert await later.extends(left[0], stand.writer.tree.root(left[0]))
+
+    asyncio.run(play())
+
+
+def test_growing_tiles_go_when_the_full_one_stands() -> None:
+    async def play() -> None:
+        stand = Stand()
+        tlog = stand.process()
+        for _ in range(70):
+            await stand.writer.write("01RUNA", 9)
+            await tlog.catch_up()
+        growing = [p for p in stand.store.objects if p.startswith((tile_path(0, 0) + ".p/", entries_path(0) + ".p/"))]
+        assert growing == [], "the sequencer tidies up now and then"
+        assert any(".p/" in p for p in stand.store.objects)
+        assert [raw async for _, raw in tlog.reader.records(0, 630)] == [f.raw async for f in stand.ledger.feed()]
+
+    asyncio.run(play())

@@ -131,7 +131,7 @@ class Clinic:
 
     async def deks(self) -> list[bytes]:
         """Every key of the key store, as it is in use."""
-        db = self.env.sealing.keys._db()
+        db = self.env.sealing.keys._file.db()
         return [bytes(row[0]) for row in db.execute("SELECT key FROM dek UNION ALL SELECT key FROM subject")]
 
 

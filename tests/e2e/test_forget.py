@@ -16,6 +16,7 @@ from mandamus.core import records as r
 from mandamus.core.payload import opened
 from mandamus.data import Personal, subject
 from mandamus.drivers.keys_sqlite import SqliteKeys
+from mandamus.drivers.ledger_sqlite import SqliteLedger
 from mandamus.drivers.model_scripted import Step
 from mandamus.errors import EngineFault, Erased, Misuse, ProofError, Refused
 from mandamus.proof import dsse
@@ -602,3 +603,18 @@ def test_a_copy_takes_what_is_sealed_as_it_is_and_one_forgetting_covers_both(wor
     assert moved.code == 0, moved.err
     assert not (tmp_path / "moved" / ".mandamus" / "keystore.db").exists()
     asyncio.run(after(run, stored))
+
+
+def test_what_was_sent_without_the_key_store_is_read_and_named_as_what_stays(tmp_path: Path) -> None:
+    async def story(clinic: Clinic) -> None:
+        key = clinic.approver()
+        made, result = await clinic.waiting()
+        elsewhere = SqliteLedger.open(tmp_path / "run.db")
+        s = await recover.read_run(clinic.env, await wiring.bind(made), result.run_id)
+        await elsewhere.send(result.run_id, people.stop(clinic.env, s.run.id, key))
+        await elsewhere.close()
+        assert (await made.resume(result.run_id, ledger=clinic.env)).state == "cancelled"
+        report = await clinic.forget()
+        assert (report.state, report.plain) == ("erased", ((result.run_id, 1),))
+
+    told(tmp_path, story)

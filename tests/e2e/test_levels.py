@@ -13,8 +13,10 @@ from msgspec import UNSET
 
 from mandamus import Misuse, evidence, rule
 from mandamus.core.asks import level, sound, united
+from mandamus.core.parts import Anchor
 from mandamus.core.records import ActionJudged, ActionStarted, Ask, EvidenceReached, RunHalted
 from mandamus.errors import ProofError, Unavailable
+from mandamus.proof.tree import EMPTY_ROOT
 from mandamus.runtime import levels
 from mandamus.runtime.replay import replay
 from tests.e2e.approving import Desk
@@ -43,6 +45,16 @@ class Log:
         if answer is not None:
             raise answer
         return Reached()
+
+    async def covered(self, run: str, seq: int, name: str) -> Reached:
+        """What was reached once, stays."""
+        return Reached()
+
+    async def anchor(self) -> Anchor:
+        return Anchor(root=EMPTY_ROOT.hex(), size=0)
+
+    async def close(self) -> None:
+        pass
 
 
 def down() -> Unavailable:

@@ -149,6 +149,7 @@ class Desk:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("MANDAMUS_")}
         self.env = kept | {
             "MANDAMUS_LEDGER": uri,
+            "MANDAMUS_KEYS": f"sqlite:///{folder.parent}/keystore.db",  # one for the desk and its workers
             "PAYOUT_BANK": str(bank),
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
         }
@@ -212,7 +213,9 @@ def played(place: Place, folder: Path) -> Told:
     desk("key", "trust", "-o", "trust")
     (verdict,) = desk("verify", "run.bundle", "--trust", "trust")
     assert place.operator == place.worker or [p.name for p in (folder / "worker" / home / "keys").iterdir()] == ["log.pem"]
-    hashes = asyncio.run(_hashes(place.operator, bundle["run_id"], folder / "desk" / home))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("MANDAMUS_KEYS", desk.env["MANDAMUS_KEYS"])
+        hashes = asyncio.run(_hashes(place.operator, bundle["run_id"], folder / "desk" / home))
     code = hashlib.sha256((project / "agent.py").read_bytes()).hexdigest()
     return Told(code, hashes, len(bank.read_text().splitlines()), verdict["verdict"])
 

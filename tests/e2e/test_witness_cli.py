@@ -22,6 +22,7 @@ from mandamus.errors import Conflict
 from tests.e2e.cli_world import World
 from tests.e2e.test_shapes import fitting
 from tests.servers.rekor import rekor
+from tests.servers.softhsm import Token
 from tests.servers.witnesses import ORIGIN, Log, key_file
 
 pytestmark = pytest.mark.service
@@ -96,6 +97,23 @@ def test_it_serves_remembers_over_kill_9_and_ends_clean(tmp_path: Path) -> None:
         assert json.loads(rest.splitlines()[-1])["event"] == "ended"
     with serving(tmp_path, *args, init=False) as one:
         assert one.end(signal.SIGINT)[0] == 0
+
+
+def test_its_key_may_lie_in_a_token(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real SoftHSM2: the key is made in the token, cannot leave it, and its line verifies like any other; a P-256 key cosigns nothing."""
+    for name in ("SOFTHSM2_CONF", "HSM_PIN"):  # given back at the end: the library of this process may have another token open
+        monkeypatch.setenv(name, "")
+    token, log = Token(tmp_path / "hsm"), Log().grow(9)
+    for key, kind in (("witness", "ed25519"), ("p256", "p256")):
+        made = world.process("key", "new", token.uri(key), "--kind", kind, "--name", "hsm.example")
+        assert made.returncode == 0, made
+    args = ("--db", "w.db", "--log", log.signer.vkey, "--key")
+    with serving(tmp_path, *args, token.uri("witness") + "&name=hsm.example/w1") as one:
+        assert one.first["vkey"].startswith("hsm.example/w1+")
+        asyncio.run(added(one.uri, log, 0, 9))
+        assert one.end()[0] == 0
+    told = world.process("witness", "serve", "--json", *args, token.uri("p256") + "&name=hsm.example/w1")
+    assert (told.returncode, json.loads(told.stdout)["error"]["code"]) == (2, "MDM-0946"), told
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The Go side: our small program over two foreign libraries, and a foreign witness, built once from pinned versions.
 
-Go, ssh-agent or the modules missing: skipped with the reason on a user's machine, a failure under CI=true.
+Go 1.24, or the modules, are not there: skipped with the reason, also in CI, which shows interop where Go exists. What does not compile, or
+does not agree, is a failure everywhere.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import sqlite3
@@ -24,19 +26,25 @@ from mandamus.proof.keys import COSIGNER, VKey, vkey
 from tests.servers.needs import needs
 
 SOURCE = Path(__file__).parent / "go"
+GO = (1, 24)
 WITNESS = "filippo.io/torchwood/cmd/litewitness"
 
 
 def built(folder: Path) -> tuple[Path, Path]:
     """(our program, the foreign witness). Go keeps what it compiled, so a second time costs little."""
-    needs("go")
+    if shutil.which("go") is None:
+        pytest.skip("not installed here: go")
+    found = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, timeout=60).stdout.strip()
+    version = tuple(int(n) for n in re.findall(r"\d+", found)[:2])
+    if version < GO:
+        pytest.skip(f"Go is too old here: {found}, not {GO[0]}.{GO[1]}")
     for what, name in ((".", "interop"), (WITNESS, "litewitness")):
         made = subprocess.run(
             ["go", "build", "-mod=readonly", "-o", str(folder / name), what], cwd=SOURCE, capture_output=True, text=True, timeout=900
         )
         if made.returncode:
             away = any(word in made.stderr for word in ("proxy.golang.org", "dial tcp", "no such host"))
-            if not away or os.environ.get("CI") == "true":
+            if not away:
                 pytest.fail(made.stderr)
             pytest.skip(f"the Go modules cannot be fetched here: {made.stderr.strip().splitlines()[-1][:200]}")
     return folder / "interop", folder / "litewitness"

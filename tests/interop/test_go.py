@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from mandamus import wiring
 from mandamus.drivers.witness_http import HttpWitness
 from mandamus.errors import ProofError, Refused
 from mandamus.proof import tlogproof
@@ -21,6 +22,7 @@ from mandamus.proof.note import check, cosign_line, parse_note, seen
 from mandamus.proof.tree import WIDTH, Tree, entries_path, leaf_hash, tile_path
 from mandamus.proof.trust import Trust
 from mandamus.runtime.witnesses import ask, collect
+from tests.e2e.cli_world import World
 from tests.interop.gobuilt import Go, built, litewitness
 from tests.servers.witnesses import ORIGIN, Log, clock, key, standing, trust
 
@@ -118,6 +120,28 @@ def test_go_reads_our_tiles(go: Go, tmp_path: Path, size: int) -> None:
     raw[-2] ^= 1
     entries.write_bytes(raw)
     assert not go(op="folder", folder=str(tmp_path), keys=[log.signer.vkey])["ok"]
+
+
+def test_go_reads_the_log_of_a_real_run(go: Go, tmp_path: Path) -> None:
+    """What `mandamus run` leaves beside its ledger is a log that others read: every record of the ledger, and no byte more."""
+    world = World(tmp_path)
+    for _ in range(2):
+        done = world.process("run", "payout.py:small", "Pay the invoice")
+        assert done.returncode == 0, done
+    vkey = world.process("key", "trust").stdout.decode().splitlines()[0].removeprefix("log ")
+    said = go(op="folder", folder=str(tmp_path / ".mandamus" / "log"), keys=[vkey])
+    assert said["ok"], said
+
+    async def records() -> list[bytes]:
+        ledger = wiring.open_ledger(f"sqlite:///{tmp_path / '.mandamus' / 'run.db'}")
+        try:
+            return [fed.raw async for fed in ledger.feed()]
+        finally:
+            await ledger.close()
+
+    stored = asyncio.run(records())
+    assert len(stored) > 20
+    assert [base64.b64decode(one) for one in said["entries"]] == stored
 
 
 def write_tiles(folder: Path, tree: Tree, records: list[bytes]) -> None:

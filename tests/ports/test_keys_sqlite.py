@@ -137,7 +137,7 @@ def test_what_a_rebuilt_page_left_behind_is_found_and_written_over(tmp_path: Pat
     async def story() -> None:
         keys = SqliteKeys(tmp_path / "keystore.db")
         made = await filled(keys)
-        keys._db().pragma("secure_delete", False)
+        keys._file.db().pragma("secure_delete", False)
         await keys.destroy("e1", [KeyName("run/R3")])
         assert not anywhere(tmp_path, [made["R3"]])
         assert await keys.key(content("R4")) == made["R4"]
@@ -211,7 +211,7 @@ from mandamus.core.retention import KeyName
 from mandamus.drivers import keys_sqlite
 async def main():
     keys = keys_sqlite.SqliteKeys(sys.argv[1])
-    keys_sqlite.SqliteKeys._scrub = lambda self, deleted: os.kill(os.getpid(), 9)
+    keys_sqlite.KeysFile.scrub = lambda self, deleted: os.kill(os.getpid(), 9)
     await keys.destroy("e1", [KeyName("run/R5")])
 asyncio.run(main())
 """

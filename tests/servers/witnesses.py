@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -98,11 +97,6 @@ def clock() -> int:
     return int(time.time())
 
 
-def run(work: object) -> None:
-    asyncio.run(work)  # type: ignore[arg-type]
-
-
 def key_file(path: Path, name: str, kind: int = COSIGNER) -> FileSigner:
     """A key file of this kind, as `mandamus key new --kind` writes one."""
-    signer = FileSigner.create(path, name, kind=kind)
-    return signer
+    return FileSigner.create(path, name, kind=kind)

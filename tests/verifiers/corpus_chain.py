@@ -68,7 +68,9 @@ def _chain(b: Builder) -> None:
     b.attack(27, "second_genesis", insider({**lines, "record": relinked(renumbered(again))}))
     b.attack(27, "intent_without_allow", insider({**lines, "record": relinked(renumbered(lines["record"][:10] + lines["record"][11:]))}))
     b.attack(35, "fork_shown", forged(whole, lambda ls: [*ls[: at.start + 8], *sections(other)["record"][8:], *ls[at.stop :]]))
-    b.attack(57, "newer_version", insider({**lines, "record": [*lines["record"][:-1], lines["record"][-1].replace(b'"v":1}', b'"v":2}')]}), 5)
+    b.attack(
+        57, "newer_version", insider({**lines, "record": [*lines["record"][:-1], lines["record"][-1].replace(b'"v":1}', b'"v":2}')]}), 5
+    )
     long = lines["record"][-1].replace(b'"v":1}', b'"v":' + b"9" * 5000 + b"}")
     b.attack(57, "a_version_of_5000_digits", insider({**lines, "record": [*lines["record"][:-1], long]}), 5)
     unknown = lines["record"][-1].replace(b'"type":"RunSealed"', b'"type":"RunSealedTwice"')
@@ -125,7 +127,9 @@ def _container(b: Builder) -> None:
     huge = lines["record"][3].replace(b'"scripted"', b'"' + b"s" * 70_000 + b'"')
     b.attack(54, "record_of_70_kilobytes", insider({**lines, "record": [*lines["record"][:3], huge]}))
     for name in ("manifest", "policy", "log", "account", "payload", "key"):
-        b.attack(7, f"section_{name}_emptied", insider({**lines, name: []}), *((3,) if name == "policy" else (0,) if name == "key" else (1,)))
+        b.attack(
+            7, f"section_{name}_emptied", insider({**lines, name: []}), *((3,) if name == "policy" else (0,) if name == "key" else (1,))
+        )
     b.attack(45, "section_key_is_no_key", insider({**lines, "key": [canon({"key": "bundles+00000000+AAAA", "role": "bundle"})]}))
     b.attack(31, "statement_of_another_log", insider(lines, origin="mandamus.local/ffffffffffffffff"))
     b.attack(3, "statement_counts_wrong", insider(lines, count=18))
@@ -218,10 +222,16 @@ def _keys(b: Builder) -> None:
     weak = base64.b64encode(b"\1" + (1).to_bytes(32, "little")).decode()
     key_id = hashlib.sha256(b"weak\n\1" + (1).to_bytes(32, "little")).hexdigest()[:8]
     bad = {
-        "small_order_key": f"approver p-eve weak+{key_id}+{weak}", "word_not_known": "believe everything", "key_twice": f"admin {LOG_KEY.key}",
-        "id_of_another_key": f"approver p-eve eve+00000000+{str(STRANGER.key).split('+', 2)[2]}", "group_of_nobody": "group g any nobody",
-        "second_quorum": "quorum none", "key_cut": str(STRANGER.key)[:-4], "bidi_principal": f"approver p-\u202eecila {STRANGER.key}",
-        "witness_with_a_log_key": f"witness w {STRANGER.key}", "too_many_words": f"log {STRANGER.key} please",
-    }  # fmt: skip
+        "small_order_key": f"approver p-eve weak+{key_id}+{weak}",
+        "word_not_known": "believe everything",
+        "key_twice": f"admin {LOG_KEY.key}",
+        "id_of_another_key": f"approver p-eve eve+00000000+{str(STRANGER.key).split('+', 2)[2]}",
+        "group_of_nobody": "group g any nobody",
+        "second_quorum": "quorum none",
+        "key_cut": str(STRANGER.key)[:-4],
+        "bidi_principal": f"approver p-\u202eecila {STRANGER.key}",
+        "witness_with_a_log_key": f"witness w {STRANGER.key}",
+        "too_many_words": f"log {STRANGER.key} please",
+    }
     for name, line in bad.items():
         b.attack(44 if name == "small_order_key" else 45, f"trust_{name}", whole, 2, trust=f"{TRUST_TEXT}{line}\n")

@@ -78,7 +78,9 @@ def _witnesses(b: Builder) -> None:
     only = note.write(text, [note.cosign_line(text, w.key, w.sign, NOW) for w in ALL])
     b.attack(32, "a_witness_for_the_log", renoted(tale, only))
     as_log = note.sign_line(text, W1.key, W1.sign)
-    b.attack(32, "a_plain_signature_of_a_witness", renoted(tale, note.write(text, [note.sign_line(text, LOG_KEY.key, LOG_KEY.sign), as_log])))
+    b.attack(
+        32, "a_plain_signature_of_a_witness", renoted(tale, note.write(text, [note.sign_line(text, LOG_KEY.key, LOG_KEY.sign), as_log]))
+    )
     b.honest("five_minutes_ahead", with_proofs(time=NOW + 300))
     b.attack(30, "from_the_future", with_proofs(time=NOW + 301))
     b.attack(30, "older_than_its_records", with_proofs(time=NOW - 10_000_000))
@@ -89,7 +91,11 @@ def _witnesses(b: Builder) -> None:
     b.honest("one_of_three_is_enough_here", with_proofs(witnesses=(W2,)), trust=ONE)
     elsewhere = Log(LOG_KEY, "mandamus.local/elsewhere").add([*tale.log.raws, *tale.chain.raws])
     b.attack(31, "checkpoint_of_another_log", tale.bundle(proofs=proofs(tale, elsewhere)))
-    b.attack(47, "log_that_names_itself", tale.bundle(proofs=proofs(tale, Log(Keyring.of("evil.example"), "evil.example").add([*tale.log.raws, *tale.chain.raws]))))
+    b.attack(
+        47,
+        "log_that_names_itself",
+        tale.bundle(proofs=proofs(tale, Log(Keyring.of("evil.example"), "evil.example").add([*tale.log.raws, *tale.chain.raws]))),
+    )
 
 
 def renoted(tale: Story, signed: bytes, lines: Iterable[bytes] | None = None) -> bytes:
@@ -105,7 +111,9 @@ def _notes(b: Builder) -> None:
     size = f"\n{log.tree.size}\n"
 
     def signed(changed: str) -> bytes:
-        return note.write(changed, [note.sign_line(changed, LOG_KEY.key, LOG_KEY.sign), *(note.cosign_line(changed, w.key, w.sign, NOW) for w in ALL)])
+        return note.write(
+            changed, [note.sign_line(changed, LOG_KEY.key, LOG_KEY.sign), *(note.cosign_line(changed, w.key, w.sign, NOW) for w in ALL)]
+        )
 
     b.attack(38, "leading_zero", renoted(tale, signed(text.replace(size, f"\n0{log.tree.size}\n"))))
     b.attack(38, "plus_sign", renoted(tale, signed(text.replace(size, f"\n+{log.tree.size}\n"))))
@@ -174,8 +182,14 @@ def _lines(b: Builder) -> None:
     b.attack(46, "extra_where_none_belongs", tale.bundle(proofs=(tlogproof.write(read.index, read.path, read.note, b"x"), log)))
     body = sections(tale.bundle(proofs=(run, log)))
     b.attack(46, "line_that_is_no_text", insider({**body, "proof": [canon({"proof": 1}), body["proof"][1]]}))
-    b.attack(46, "another_head_line", insider({**body, "proof": [body["proof"][0].replace(b"tlog-proof@v1", b"tlog-proof@v2"), body["proof"][1]]}))
-    b.attack(38, "index_with_a_leading_zero", insider({**body, "proof": [body["proof"][0].replace(b"index ", b"index 0"), body["proof"][1]]}))
+    b.attack(
+        46,
+        "another_head_line",
+        insider({**body, "proof": [body["proof"][0].replace(b"tlog-proof@v1", b"tlog-proof@v2"), body["proof"][1]]}),
+    )
+    b.attack(
+        38, "index_with_a_leading_zero", insider({**body, "proof": [body["proof"][0].replace(b"index ", b"index 0"), body["proof"][1]]})
+    )
 
 
 def _children(b: Builder) -> None:
@@ -237,7 +251,11 @@ def _anchors(b: Builder) -> None:
     b.attack(4, "anchor_by_a_thief", anchored(text, Keyring.of(key.key.name, "thief")), trust=roots)
     nine = tale.bundle(proofs=(*proofs(tale, log), *[Log(key, key.key.name).add([text]).proof(text, extra=text, witnesses=())] * 9))
     b.attack(54, "nine_anchors", nine, trust=roots)
-    child_first = (*proofs(tale, log), Log(key, key.key.name).add([text]).proof(text, extra=text, witnesses=()), log.proof(tale.chain.raws[-1]))
+    child_first = (
+        *proofs(tale, log),
+        Log(key, key.key.name).add([text]).proof(text, extra=text, witnesses=()),
+        log.proof(tale.chain.raws[-1]),
+    )
     b.attack(46, "own_proof_behind_an_anchor", tale.bundle(proofs=child_first), trust=roots)
 
 

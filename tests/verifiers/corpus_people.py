@@ -18,9 +18,8 @@ from tests.attack.test_bundle_attacks import FOREIGN, with_record
 from tests.attack.test_bundle_bytes import eventful
 from tests.attack.test_bundle_log import retiring
 from tests.attack.test_red_lending import ALICES, BOBS, ONE_ENOUGH, ONE_VOTE, allowed, paid_under
-from tests.attack.test_red_proof import OVER, TWO_TIERS, WITH_INTERN, asked, expired, lived, rewritten, tried_again, waited
+from tests.attack.test_red_proof import INTERN, OVER, TWO_TIERS, WITH_INTERN, asked, expired, lived, rewritten, tried_again, waited
 from tests.attack.test_red_proof import NEXT as NEXT_TIER
-from tests.attack.test_red_proof import INTERN
 from tests.samples import (
     ADMIN,
     ADMIN_2,
@@ -77,7 +76,9 @@ def _ballots(b: Builder) -> None:
     b.attack(62, "no_vote_listed", story(count_votes=False).bundle())
     b.attack(62, "asked_one_of_two", story(voters=(("p-alice", ALICE),), quorum=1).bundle())
     b.attack(62, "judged_for_one_of_two", story(voters=(("p-alice", ALICE),), quorum=1, asked=1).bundle())
-    b.attack(62, "somebody_whom_the_chain_does_not_ask", story(voters=(("p-alice", ALICE), ("p-intern", INTERN))).bundle(), trust=WITH_INTERN)
+    b.attack(
+        62, "somebody_whom_the_chain_does_not_ask", story(voters=(("p-alice", ALICE), ("p-intern", INTERN))).bundle(), trust=WITH_INTERN
+    )
     no_roles = "\n".join(line for line in TRUST_TEXT.split("\n") if not line.startswith("role"))
     b.attack(62, "nobody_has_the_role", story().bundle(), trust=no_roles)
     b.honest("voted_by_ssh", _by_ssh("mandamus-approval"))
@@ -189,12 +190,17 @@ def _allowances(b: Builder) -> None:
     b.honest("allowance_that_is_enough", paid_under(ONE_ENOUGH, ALICES), 4)
     wrong: dict[str, dict[str, Any]] = {
         "other_arguments": {"pattern": {"tool": "send_payment", "args": {"to": "Mallory"}}, "salt": "5a" * 32},
-        "another_tool": {"pattern": {"tool": "send_mail"}}, "used_up": {"used": 2}, "amount_used_up": {"amount": Money.of("100.00", "USD")},
-        "charged_less": {"charges": {"amount/all": 1, "count/all": 1}}, "not_counted": {"charges": {"amount/all": 5_000_000, "count/all": 0}},
-        "no_amount_charged": {"charges": {"count/all": 1}}, "names_no_amount": {"amount": UNSET, "charges": {"count/all": 1}},
-        "another_day": {"charges": {"amount/2026-11-18": 5_000_000, "count/2026-11-18": 1}}, "another_currency": {"amount": Money.of("60000.00", "EUR")},
+        "another_tool": {"pattern": {"tool": "send_mail"}},
+        "used_up": {"used": 2},
+        "amount_used_up": {"amount": Money.of("100.00", "USD")},
+        "charged_less": {"charges": {"amount/all": 1, "count/all": 1}},
+        "not_counted": {"charges": {"amount/all": 5_000_000, "count/all": 0}},
+        "no_amount_charged": {"charges": {"count/all": 1}},
+        "names_no_amount": {"amount": UNSET, "charges": {"count/all": 1}},
+        "another_day": {"charges": {"amount/2026-11-18": 5_000_000, "count/2026-11-18": 1}},
+        "another_currency": {"amount": Money.of("60000.00", "EUR")},
         "over": {"until": clock(2).now},
-    }  # fmt: skip
+    }
     for name, given in wrong.items():
         b.attack(62, f"allowance_{name}", allowed(**given))
     b.attack(62, "one_allowance_of_two", paid_under(ONE_VOTE, ALICES))
@@ -303,7 +309,9 @@ def _accounts(b: Builder) -> None:
     b.attack(12, "delta_twice", tale.bundle(deltas=[*tale.deltas, tale.deltas[-1]]))
     wrong = tale.deltas[1].replace(b'"reserved":5000000', b'"reserved":4000000')
     b.attack(1, "delta_of_another_amount", tale.bundle(deltas=[tale.deltas[0], wrong, tale.deltas[2]]))
-    b.attack(15, "delta_of_another_run", tale.bundle(deltas=[tale.deltas[0].replace(RUN.encode(), RUN[:-1].encode() + b"D"), *tale.deltas[1:]]))
+    b.attack(
+        15, "delta_of_another_run", tale.bundle(deltas=[tale.deltas[0].replace(RUN.encode(), RUN[:-1].encode() + b"D"), *tale.deltas[1:]])
+    )
     b.attack(27, "policy_of_another_digest", tale.bundle(policies={tale.policy: {"engine": "cedar", "texts": {}}}))
     b.attack(27, "manifest_of_another_agent", tale.bundle(manifest="name: other\n"))
     sealed = with_record(tale.bundle(), 18, lambda rec: replace(rec, fact=replace(rec.fact, state="0" * 64)))
@@ -334,18 +342,30 @@ def _rules(b: Builder) -> None:
     for name, rules in fine.items():
         b.honest(f"rules_{name}", under(rules))
     unread: dict[str, Any] = {
-        "no_json": "[{", "duplicate_key": '[{"rules":[],"rules":[]}]', "unknown_kind": [{**good, "rules": [dual, {"hope": {}}]}],
-        "two_kinds": [{**good, "rules": [{**dual, "permit": {}}]}], "unknown_setting": [{**good, "rules": [{"dualApproval": {"ower": "1"}}]}],
-        "empty_list": [{**good, "rules": [dual, {"toolDenylist": {"tools": []}}]}], "bad_amount": [{**good, "rules": [dual, {"maxAmount": {"limit": "1"}}]}],
-        "bad_day": [{**good, "rules": [dual, {"noWritesOn": {"weekdays": ["someday"]}}]}], "id_twice": [{**good, "rules": [dual, dual]}],
-        "bad_hours": [{**good, "rules": [dual, {"workingHours": {"from": "8", "to": "9"}}]}], "no_tier": [{**good, "chains": {"treasury": {"tiers": []}}}],
-        "quorum_of_none": [{**good, "chains": {"treasury": {"tiers": [{"quorum": 0}]}}}], "level_as_a_chain": [{**good, "chains": {**tiers, "sealed": tiers["treasury"]}}],
-        "chain_not_declared": [{"rules": [dual]}], "reserved_id": [{**good, "rules": [dual, {"id": "ask.me", "permit": {}}]}],
-    }  # fmt: skip
+        "no_json": "[{",
+        "duplicate_key": '[{"rules":[],"rules":[]}]',
+        "unknown_kind": [{**good, "rules": [dual, {"hope": {}}]}],
+        "two_kinds": [{**good, "rules": [{**dual, "permit": {}}]}],
+        "unknown_setting": [{**good, "rules": [{"dualApproval": {"ower": "1"}}]}],
+        "empty_list": [{**good, "rules": [dual, {"toolDenylist": {"tools": []}}]}],
+        "bad_amount": [{**good, "rules": [dual, {"maxAmount": {"limit": "1"}}]}],
+        "bad_day": [{**good, "rules": [dual, {"noWritesOn": {"weekdays": ["someday"]}}]}],
+        "id_twice": [{**good, "rules": [dual, dual]}],
+        "bad_hours": [{**good, "rules": [dual, {"workingHours": {"from": "8", "to": "9"}}]}],
+        "no_tier": [{**good, "chains": {"treasury": {"tiers": []}}}],
+        "quorum_of_none": [{**good, "chains": {"treasury": {"tiers": [{"quorum": 0}]}}}],
+        "level_as_a_chain": [{**good, "chains": {**tiers, "sealed": tiers["treasury"]}}],
+        "chain_not_declared": [{"rules": [dual]}],
+        "reserved_id": [{**good, "rules": [dual, {"id": "ask.me", "permit": {}}]}],
+    }
     for name, rules in unread.items():
         b.honest(f"rules_unread_{name}", under(rules), 3)
     b.attack(62, "rules_that_ask_three", under([{**good, "chains": {"treasury": {"tiers": [{"quorum": 3, "roles": ["treasurer"]}]}}}]))
     b.attack(62, "rules_that_ask_others", under([{**good, "chains": {"treasury": {"tiers": [{"quorum": 2, "of": ["p-carol", "p-dan"]}]}}}]))
     another = {"id": "more", "needsApproval": {"roles": ["owner"]}}
     b.attack(62, "rules_that_ask_another_chain_too", under([{**good, "rules": [dual, another]}]))
-    b.attack(62, "rules_above_the_amount_in_yen", under([{**good, "rules": [dual, {"needsApproval": {"chain": "other"}}], "chains": {**tiers, "other": tiers["treasury"]}}]))
+    b.attack(
+        62,
+        "rules_above_the_amount_in_yen",
+        under([{**good, "rules": [dual, {"needsApproval": {"chain": "other"}}], "chains": {**tiers, "other": tiers["treasury"]}}]),
+    )

@@ -18,7 +18,6 @@ from tests.verifiers.corpus import Builder, Case
 from tests.verifiers.single import text_of
 
 
-
 def made() -> list[Case]:
     b = Builder("runs")
     asyncio.run(_stories(b))

@@ -87,12 +87,18 @@ def _parts(b: Builder) -> None:
     line = next(parse(x) for x in sections(part)["payload"] if parse(x)["run"] == RUN and parse(x).get("fields"))
     shown, hidden = line["fields"], line["hidden"]
     lies: dict[str, dict[str, Any]] = {
-        "altered": {"fields": [[*shown[0][:3], "Eve"], *shown[1:]]}, "renamed": {"fields": [[*shown[0][:2], "nom", shown[0][3]], *shown[1:]]},
-        "another_salt": {"fields": [[shown[0][0], b64(bytes(16)), *shown[0][2:]], *shown[1:]]}, "one_hidden_less": {"hidden": hidden[1:]},
-        "short_salt": {"fields": [[shown[0][0], b64(bytes(15)), *shown[0][2:]], *shown[1:]]}, "twice": {"fields": [shown[0], *shown]},
-        "hidden_unsorted": {"hidden": hidden[::-1]}, "none_hidden": {"hidden": []}, "number_beyond": {"fields": [*shown[:1], [31, *shown[1][1:]]]},
-        "no_list": {"fields": {}}, "forty_hidden": {"hidden": sorted(hashlib.sha256(bytes([n])).hexdigest() for n in range(40))},
-    }  # fmt: skip
+        "altered": {"fields": [[*shown[0][:3], "Eve"], *shown[1:]]},
+        "renamed": {"fields": [[*shown[0][:2], "nom", shown[0][3]], *shown[1:]]},
+        "another_salt": {"fields": [[shown[0][0], b64(bytes(16)), *shown[0][2:]], *shown[1:]]},
+        "one_hidden_less": {"hidden": hidden[1:]},
+        "short_salt": {"fields": [[shown[0][0], b64(bytes(15)), *shown[0][2:]], *shown[1:]]},
+        "twice": {"fields": [shown[0], *shown]},
+        "hidden_unsorted": {"hidden": hidden[::-1]},
+        "none_hidden": {"hidden": []},
+        "number_beyond": {"fields": [*shown[:1], [31, *shown[1][1:]]]},
+        "no_list": {"fields": {}},
+        "forty_hidden": {"hidden": sorted(hashlib.sha256(bytes([n])).hexdigest() for n in range(40))},
+    }
     for name, change in lies.items():
         b.attack(25, f"member_{name}", changed(part, at, **change))
     inputs = (RUN, 0, "input")

@@ -1,11 +1,13 @@
 """`verify.html` in Chromium, from disk, with the network cut: the whole corpus, files as a person hands them in, and hostile strings.
 
-Law 5, EVIDENCE 10 and 17 (54, 55): what a file says becomes text and nothing else, and not one request leaves the page.
+What a file says becomes text and nothing else, and not one request leaves the page.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +26,7 @@ from tests.verifiers.test_agree import library
 
 pytestmark = pytest.mark.service
 WHOLE = story().bundle()
-HOSTILE = "</script><img src=x onerror=alert(1)>\u2028\u202egnp.exe\u200b<b>\ud83d\ude00 раy \x00\x1b[31m"
+HOSTILE = "</script><img src=x onerror=alert(1)>\u2028\u202egnp.exe\u200b<b>\U0001f600 \u0440\u0430y \x00\x1b[31m"
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,8 @@ def alone(page: Page) -> None:
 
 
 def handed_in(page: Page, folder: Path, bundle: bytes | None, trust: str | None, **beside: bytes) -> dict[str, Any]:
-    """The files, chosen in the fields and checked by the button; the report that the page shows."""
+    """The files, chosen in the fields and checked by the button; the report that the page shows. A file that was chosen never changes."""
+    folder = Path(tempfile.mkdtemp(dir=folder))
     for selector, name, raw in (("#bundle", "bundle", bundle), ("#trust", "trust", None if trust is None else trust.encode())):
         if raw is not None:
             (folder / name).write_bytes(raw)
@@ -49,11 +52,12 @@ def handed_in(page: Page, folder: Path, bundle: bytes | None, trust: str | None,
         (folder / name).write_bytes(raw)
     if beside:
         page.choose("#beside", *(folder / name for name in beside))
-    page.evaluate("delete globalThis.mandamusReport; document.getElementById('check').click()")
+    page.evaluate("document.getElementById('check').click()")
     until = time.monotonic() + 60
-    while page.evaluate("document.getElementById('result').hidden || typeof mandamusReport === 'undefined'"):
+    while page.evaluate("document.getElementById('check').disabled || document.getElementById('result').hidden"):
         assert time.monotonic() < until, page.complaints
         time.sleep(0.05)
+    assert page.evaluate("typeof mandamusReport") == "object", shown(page)
     report: dict[str, Any] = json.loads(page.evaluate("JSON.stringify(mandamusReport)"))
     return report
 
@@ -64,7 +68,7 @@ def shown(page: Page) -> str:
 
 # -- the corpus ------------------------------------------------------------------------------------------------------------------
 def test_the_corpus_in_a_browser(browser: Chromium) -> None:
-    """EVIDENCE 10: every case in one session, the library's exit code and its word on every claim."""
+    """Every case in one session, the library's exit code and its word on every claim."""
     page, wrong = browser.open(PAGE), []
     for case in cases():
         found, wanted = said_by(asked(page, question_of(case))), library(case)
@@ -116,7 +120,7 @@ def test_views_and_what_was_seen_last_beside_the_bundle(browser: Chromium, tmp_p
 
 
 def test_the_broken_event_is_shown_as_it_stands(browser: Chromium, tmp_path: Path) -> None:
-    """UX 6: the broken event opens, with what was expected and what was found."""
+    """The broken event opens, with what was expected and what was found."""
     torn, page = WHOLE.replace(b'"decision":"approve"', b'"decision":"reject"', 1), browser.open(PAGE)
     report = handed_in(page, tmp_path, torn, TRUST_TEXT)
     text = shown(page)
@@ -137,7 +141,7 @@ def harmless(page: Page) -> None:
 def test_attack_55_strings_of_a_bundle_are_text(browser: Chromium, tmp_path: Path) -> None:
     """A line that is torn is shown; markup in it is letters, and what cannot be seen is shown by its number."""
     lines = WHOLE[:-1].split(b"\n")
-    lines[2] = canon({"text": HOSTILE.encode("utf-16", "surrogatepass").decode("utf-16")})
+    lines[2] = canon({"text": HOSTILE})
     page = browser.open(PAGE)
     report = handed_in(page, tmp_path, b"\n".join(lines) + b"\n", TRUST_TEXT)
     assert report["exit_code"] == 1
@@ -146,17 +150,21 @@ def test_attack_55_strings_of_a_bundle_are_text(browser: Chromium, tmp_path: Pat
     assert "</script><img src=x onerror=alert(1)>" in text
     for mark in ("U+2028", "U+202E", "U+200B"):
         assert mark in page.evaluate("[...document.querySelectorAll('.mark')].map((one) => one.textContent).join(' ')")
-    assert page.evaluate("[...document.querySelectorAll('.odd')].map((one) => one.textContent).join('')").startswith("😀ра")
+    assert page.evaluate("[...document.querySelectorAll('.odd')].map((one) => one.textContent).join('')").startswith(
+        "\U0001f600\u0440\u0430"
+    )
     assert not any(sign in text for sign in "\u202e\u200b\u2028")
     harmless(page)
 
 
 def test_attack_55_an_insider_names_things_in_markup(browser: Chromium, tmp_path: Path) -> None:
-    """Signed and linked, so that the page comes as far as to quote it: a principal, an action, a type, a key id."""
-    box = sections(WHOLE)
+    """Signed and linked, so that the page comes as far as to quote it: an action, a key id."""
+    box = sections(story(seal=False).bundle())
     markup = b"<img src=x onerror=alert(1)>"
     at = next(i for i, raw in enumerate(box["record"]) if b'"type":"Voted"' in raw)
-    box["record"][at] = box["record"][at].replace(b'"principal":"p-alice"', b'"principal":"' + markup + b'"')
+    box["record"][at] = re.sub(
+        rb'"fact":{"about":"start","action":"[^"]*"', b'"fact":{"about":"start","action":"' + markup + b'"', box["record"][at]
+    )
     report = handed_in(page := browser.open(PAGE), tmp_path, insider(box | {"record": relinked(box["record"])}), TRUST_TEXT)
     assert report["exit_code"] == 1
     assert markup.decode() in shown(page)
@@ -203,6 +211,49 @@ def test_no_trust_file_no_verdict_on_the_bundle(browser: Chromium, tmp_path: Pat
 def test_a_key_of_somebody_else_proves_nothing(browser: Chromium, tmp_path: Path) -> None:
     other = TRUST_TEXT.replace(str(ALICE.key), str(STRANGER.key))
     assert handed_in(browser.open(PAGE), tmp_path, WHOLE, other)["exit_code"] == 1
+
+
+def test_files_that_are_dropped_are_told_apart_and_checked(browser: Chromium) -> None:
+    """All at once, in any order, whatever they are called."""
+    page = browser.open(PAGE)
+    files = {"a.txt": TRUST_TEXT, "b.bin": WHOLE.decode()}
+    page.evaluate(f"""(() => {{
+        const dropped = new DataTransfer();
+        for (const [name, text] of Object.entries({json.dumps(files)})) dropped.items.add(new File([text], name));
+        document.body.dispatchEvent(new DragEvent("drop", {{ dataTransfer: dropped, bubbles: true }}));
+    }})()""")
+    until = time.monotonic() + 60
+    while page.evaluate("typeof mandamusReport") == "undefined":
+        assert time.monotonic() < until, page.complaints
+        time.sleep(0.05)
+    assert page.evaluate("mandamusReport.verdict") == "PROVEN"
+    alone(page)
+
+
+def test_the_bundle_of_a_period_is_not_taken_for_a_broken_one(browser: Chromium, tmp_path: Path) -> None:
+    """It says who checks it; no verdict is shown."""
+    page = browser.open(PAGE)
+    (tmp_path / "period").write_bytes(b'{"bundle":"mandamus-log/1","origin":"x","sections":[]}\n')
+    page.choose("#bundle", tmp_path / "period")
+    page.evaluate("document.getElementById('check').click()")
+    until = time.monotonic() + 60
+    while page.evaluate("document.getElementById('check').disabled || document.getElementById('result').hidden"):
+        assert time.monotonic() < until, page.complaints
+    assert "bundle of a period" in shown(page)
+    assert page.evaluate("typeof mandamusReport") == "undefined"
+
+
+def test_the_report_can_be_taken_along(browser: Chromium, tmp_path: Path) -> None:
+    """Where the clipboard is closed the text is selected instead; either is said."""
+    page = browser.open(PAGE)
+    handed_in(page, tmp_path, WHOLE, TRUST_TEXT)
+    page.evaluate("document.getElementById('copy').click()")
+    until = time.monotonic() + 30
+    while not (said := page.evaluate("document.querySelector('#copy + [role=status]').textContent")):
+        assert time.monotonic() < until, page.complaints
+    assert said.strip() in ("Copied.", "Select and copy it from below.")
+    if "Select" in said:
+        assert json.loads(page.evaluate("getSelection().toString()"))["verdict"] == "PROVEN"
 
 
 def test_everything_has_a_name_and_a_place(browser: Chromium, tmp_path: Path) -> None:

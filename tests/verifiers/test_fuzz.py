@@ -167,7 +167,7 @@ def resigned(lines: dict[str, list[bytes]], section: str, index: int, raw: bytes
         new[section] = relinked(new[section])
         tail = parse(new[section][-1]) if section == "record" else {}
         if tail.get("type") == "RunSealed" and type(tail.get("fact")) is dict and len(new[section]) > 1:
-            tail["fact"]["head"] = tail["prev"]
+            tail["fact"]["head"] = tail.get("prev", "")
             new[section][-1] = rewritten(tail)
     return insider(new)
 

@@ -1,6 +1,6 @@
 """`verify.html` without a browser: how it is built, what it may do, and its sources in node against the library.
 
-EVIDENCE 10 and 17: the same corpus, the same bytes turned at random, the same foreign vectors; any disagreement is red.
+The same corpus, the same bytes turned at random, the same foreign vectors; any disagreement is red.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_what_is_committed_is_what_the_sources_make(name: str) -> None:
 
 
 def test_the_policy_lets_run_this_script_and_nothing_else() -> None:
-    """EVIDENCE 10: no network. The hashes are those of what stands between the tags, and no other source is allowed."""
+    """No network: the hashes are those of what stands between the tags, and no other source is allowed."""
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', HTML)
     rules = {rule.split()[0]: rule.split()[1:] for rule in policy.split("; ")}
     digest = {tag: base64.b64encode(hashlib.sha256(part(tag).encode()).digest()).decode() for tag in ("script", "style")}
@@ -70,7 +70,7 @@ def test_the_policy_lets_run_this_script_and_nothing_else() -> None:
 
 
 def test_the_page_holds_nothing_that_fetches_and_nothing_that_writes_markup() -> None:
-    """EVIDENCE 55: strings become text nodes. A page that cannot write markup cannot be made to."""
+    """Attack 55: strings become text nodes. A page that cannot write markup cannot be made to."""
     script = part("script")
     for word in FORBIDDEN.split():
         assert word not in script, word
@@ -166,7 +166,7 @@ def test_many_changed_bytes_are_judged_alike(node: Node, seed: int) -> None:
 
 # -- foreign vectors -----------------------------------------------------------------------------------------------------------------
 def test_foreign_vectors_in_javascript() -> None:
-    """EVIDENCE 16: 914 edge cases of Ed25519 as the library judges them, canonical JSON, inclusion proofs of RFC 6962."""
+    """914 edge cases of Ed25519 as the library judges them, canonical JSON, inclusion proofs of RFC 6962."""
     needs("node")
     done = subprocess.run(["node", str(NODE / "vectors.mjs"), str(VECTORS)], capture_output=True, check=True, timeout=120)
     found = json.loads(done.stdout)

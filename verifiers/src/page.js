@@ -101,7 +101,7 @@ function drawClaims(claims) {
 }
 
 function drawJson(report) {
-  const text = reportText(report), area = made("pre", { id: "json", tabindex: "0", "aria-label": "The report as JSON" }, text);
+  const text = reportText(report), area = made("pre", { id: "json", tabindex: "0", role: "region", "aria-label": "The report as JSON" }, text);
   const button = made("button", { type: "button", id: "copy" }, "Copy report as JSON"), said = made("span", { role: "status" });
   button.addEventListener("click", async () => {
     try {
@@ -139,6 +139,7 @@ function culpritOf(report, bundle) {
 
 // -- files --------------------------------------------------------------------------------------------------------------------------
 const chosen = { bundle: null, trust: null, beside: [] };
+const PERIOD = '{"bundle":"mandamus-log/1"';
 const LAST = '{"mandamus":"last-seen/1"';
 
 // Files that are dropped are told apart by what they are.
@@ -191,10 +192,12 @@ async function check(event) {
   event?.preventDefault();
   if (!chosen.bundle) return say("Choose the bundle first.");
   const button = byId("check"), bar = byId("progress"), result = byId("result");
+  delete globalThis.mandamusReport;
   button.disabled = true;
   bar.hidden = false;
   result.hidden = true;
   try {
+    if (await beginsWith(chosen.bundle, PERIOD)) throw new Cannot("This is the bundle of a period. This page checks bundles of one run; mandamus verify checks this one.");
     const begun = performance.now(), bundle = await bytesOf(chosen.bundle), trust = chosen.trust && (await bytesOf(chosen.trust));
     const report = await verify({ bundle, trust, ...(await besideFiles()), progress: drawProgress });
     result.replaceChildren(...drawReport(report, culpritOf(report, bundle), (performance.now() - begun) / 1000));
@@ -202,7 +205,8 @@ async function check(event) {
     globalThis.mandamusReport = report;
     say(`Done: ${report.verdict}.`);
   } catch (error) {
-    result.replaceChildren(made("p", { class: "broken" }, `The files could not be read: ${error.message}`));
+    const why = error instanceof Cannot ? error.message : `A file could not be read, perhaps because it has changed since: choose it again. (${error.message})`;
+    result.replaceChildren(made("h2", { id: "verdict" }, "Nothing was checked"), made("p", {}, why));
     say("Nothing was checked.");
   } finally {
     button.disabled = false;

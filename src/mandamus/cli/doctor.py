@@ -62,6 +62,7 @@ async def _doctor(cli: Cli, reference: str | None, at_most: int) -> int:
         "chains": functools.partial(_chains, at_most),
         "clock": _clock,
         "heads": _heads,
+        "tlog": _tlog,
     }
     for name, check in checks.items():
         found, silent = await _tried(name, check, cli)
@@ -279,6 +280,13 @@ async def _heads(cli: Cli) -> list[Line]:
     from mandamus.cli.heads import findings
 
     return [Line("heads", state, says, fix) for state, says, fix in await findings(cli)]
+
+
+async def _tlog(cli: Cli) -> list[Line]:
+    """The transparency log, where there is one."""
+    from mandamus.cli.log_state import findings
+
+    return [Line("tlog", state, says, fix) for state, says, fix in await findings(cli)]
 
 
 async def _last_claim(ledger: Ledger, head: Head) -> int:

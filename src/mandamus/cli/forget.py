@@ -40,7 +40,9 @@ class Keeps(Struct, forbid_unknown_fields=True):
 
 
 class Forgot(Struct, forbid_unknown_fields=True):
-    """`forget`. `state`: erased, partly, blocked, waits, nothing, withdrawn, or would (--dry-run). `payloads`: how many were destroyed."""
+    """`forget`. `state`: erased, partly, blocked, waits, nothing, withdrawn, or would (--dry-run). `payloads`: how many were destroyed;
+    `plain`: of a run, how many values were written in plain and stay.
+    """
 
     after: str
     deleted: list[str]
@@ -51,6 +53,7 @@ class Forgot(Struct, forbid_unknown_fields=True):
     kept: list[Keeps]
     next: str
     payloads: int
+    plain: dict[str, int]
     receipt: str
     rewritten: list[str]
     runs: list[str]
@@ -177,7 +180,7 @@ def _answer(cli: Cli, report: Report, *, dry_run: bool = False, payloads: int = 
         after=read.when(report.after) if report.after else "", deleted=list(files.deleted), dry_run=dry_run, erasure=report.erasure,
         given_away=list(files.given_away), ground=report.ground,
         kept=[Keeps(ground, read.when(end) if end else "", what) for what, ground, end in report.kept],
-        next=_next(cli, report), payloads=len(report.commits) if payloads < 0 else payloads, receipt=receipt,
+        next=_next(cli, report), plain=dict(report.plain), payloads=len(report.commits) if payloads < 0 else payloads, receipt=receipt,
         rewritten=list(files.rewritten), runs=list(report.runs), state=report.state, subject=report.subject,
     )  # fmt: skip
     plain: dict[str, Any] = msgspec.to_builtins(made)
@@ -218,6 +221,7 @@ def _words(cli: Cli, report: Report, receipt: str) -> str:
     rows += [f"  file    {path}: made anew without it" for path in files.rewritten]
     rows += [f"  file    {path}: deleted, as it could not be made anew" for path in files.deleted]
     rows += [f"  given   {path}: no longer there; whoever has it can still read it" for path in files.given_away]
+    rows += [f"  plain   {run}: {_many(n, 'value')} written without a key store, and there for ever" for run, n in report.plain]
     rows += [f"  receipt {receipt}"] if receipt and report.state in ("erased", "partly") else []
     rows += [f"  next    {step}"] if (step := _next(cli, report)) else []
     return "\n".join(row for row in rows if row)
@@ -235,7 +239,8 @@ async def _write(env: Env, report: Report, principal: str, path: Path) -> None:
         "at": env.clock("UTC").now, "commits": sorted(report.commits), "domain": "mandamus/erasure/v1", "erasure": report.erasure,
         "given_away": len(report.files.given_away), "ground": report.ground,
         "kept": [{"ground": ground, "until": end, "what": what} for what, ground, end in report.kept],
-        "log": {"hash": head.hash if head else "", "seq": head.seq if head else -1}, "origin": env.origin, "principal": principal,
+        "log": {"hash": head.hash if head else "", "seq": head.seq if head else -1},
+        "origin": env.origin, "plain": dict(report.plain), "principal": principal,
         "runs": len(report.runs), "state": report.state, "subject": report.subject,
     }  # fmt: skip
     signer = env.home.signer("bundle")

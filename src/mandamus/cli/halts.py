@@ -40,7 +40,8 @@ HALTS: dict[str, tuple[str, str]] = {
     "engine_error": ("a policy engine failed, so nothing was allowed", "mandamus why ACTION tells its error; mandamus doctor AGENT"),
     "no_evidence": (
         "policy asks for evidence that cannot be had here: the ledger has no log, or nobody witnesses it",
-        "name a log by MANDAMUS_LOG and witnesses by MANDAMUS_WITNESSES, with their lines in the trust file; mandamus why ACTION says which",
+        "name a log by MANDAMUS_LOG and witnesses by MANDAMUS_WITNESSES, with their lines in the trust file; mandamus why ACTION says "
+        "which",
     ),
     "engine_fault": ("something that must answer did not", "mend it: mandamus doctor AGENT"),
     "poison": (

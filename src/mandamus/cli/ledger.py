@@ -82,6 +82,7 @@ async def _moved(cli: Cli, env: Env, names: tuple[str, str], target: str, wanted
         move = Move(env, opened, *names, lambda head: wiring.driver_of(cli.uri, head), progress.at)
         try:
             if not dry_run:
+                await _carry_log(cli, env, target)
                 return await move.carry(ids)
             chosen = await move.plan(ids)
             return Copied([c.head.run for c in chosen], [], sum(c.head.seq + 1 for c in chosen))
@@ -90,6 +91,26 @@ async def _moved(cli: Cli, env: Env, names: tuple[str, str], target: str, wanted
     finally:
         if opened is not None:
             await opened.close()
+
+
+async def _carry_log(cli: Cli, env: Env, target: str) -> None:
+    """The transparency log goes first, and signs nothing here any more: two that go on from one tree would be two logs of one name."""
+    from mandamus import wiring
+    from mandamus.runtime.tlog.export import carry
+
+    if env.tlog is None:
+        return
+    uri = wiring.log_uri(target)
+    if not uri:
+        cli.note("the log stays behind: MANDAMUS_LOG names where that of the target lies, copy its objects there before anything runs")
+    await env.tlog.catch_up()
+    env.tlog.frozen = True
+    if uri and uri != wiring.log_uri(cli.uri):
+        store = wiring.open_store(uri)
+        try:
+            await carry(env.tlog.store, store)
+        finally:
+            await store.close()
 
 
 def _words(done: Copied, target: str, dry_run: bool) -> str:

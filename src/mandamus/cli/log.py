@@ -55,6 +55,12 @@ class Look:
         progress.end()
         return size
 
+    async def follow_to(self, size: int) -> None:
+        """In silence."""
+        from mandamus.runtime.tlog.spans import follow
+
+        await follow(self.spans, self.reader, size)
+
 
 @asynccontextmanager
 async def looking(cli: Cli) -> AsyncIterator[Look]:
@@ -192,7 +198,7 @@ async def _leaves(log: Look, size: int, run: str | None, first: int) -> AsyncIte
     parts = [(first, size)] if run is None else [(max(leaf, first), min(leaf + count, size)) for _, _, leaf, count in log.spans.of(run)]
     for low, high in parts:
         if low < high:
-            async for leaf, raw in log.reader.records(low, high):
+            async for leaf, raw in log.reader.records(low, high, size):
                 yield leaf, raw
 
 

@@ -124,7 +124,9 @@ async def _leaf(log: Look, before: str) -> int:
 def _words(data: dict[str, Any]) -> str:
     would = "would be " if data["dry_run"] else ""
     rows = [f"{data['tidied']} growing tiles that are full by now {would}tidied up"]
-    if data["retention"]:
+    if data["retention"] and data["minimum"] == data["first"]:
+        rows.append(f"minimum index {data['minimum']}: nothing to prune, whole tiles of 256 leaves go and the last one stays")
+    elif data["retention"]:
         rows.append(
             f"minimum index {data['minimum']}: records of leaves {data['first']} to {data['minimum']} {would}pruned, by {data['retention']}"
         )

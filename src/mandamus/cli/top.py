@@ -13,7 +13,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from mandamus.cli import read
+from mandamus.cli import log_state, read
 from mandamus.cli.common import Cli, verb
 from mandamus.cli.say import shown, table
 from mandamus.cli.stuck import halt
@@ -40,6 +40,7 @@ class Seen(Struct):
     states: dict[str, int]
     halted: list[tuple[str, str, str]]
     nodes: list[Node]
+    log_waits: int | None = None  # records that lie under no signed checkpoint; None where there is no log
 
 
 @verb("top", exits={0: "shown"})
@@ -77,6 +78,7 @@ async def look(cli: Cli, ledger: Ledger) -> Seen:
     for run in stopped[-HALTED_MAX:]:
         seen.halted.append((run, *await _why(ledger, run)))
     seen.nodes = [node async for node in ledger.nodes()]
+    seen.log_waits = await log_state.waits(cli)
     return seen
 
 
@@ -94,6 +96,7 @@ def as_object(cli: Cli, seen: Seen) -> dict[str, Any]:
     return {
         "at": read.when(seen.now),
         "halted": [{"cause": cause, "code": code, "run_id": run} for run, cause, code in seen.halted],
+        "log_waits": seen.log_waits,
         "oldest_due": oldest.run if oldest else "",
         "pools": [_pool(cli, seen, name) for name in _pools(seen)],
         "runs": dict(sorted(seen.states.items())),
@@ -153,6 +156,8 @@ def words(cli: Cli, seen: Seen) -> str:
     if said["workers"]:
         body = [[shown(w["id"]), w["pool"], f"{w['busy']}/{w['slots']}", f"{w['seen_s']} s ago", _doing(w)] for w in said["workers"]]
         rows += ["", table(("worker", "pool", "busy", "heard", ""), body)]
+    if said["log_waits"]:
+        rows += ["", f"log: {said['log_waits']} records wait to be signed"]
     alone = [p["pool"] for p in said["pools"] if p["due"] and not p["workers"]]
     rows += [""] if alone else []
     rows += [

@@ -164,9 +164,9 @@ def _last(path: Path) -> continuity.Last:
 
 
 def _remember(path: Path, last: continuity.Last, report: Report) -> None:
-    """Only what holds is remembered, whole or not at all."""
-    held = any(claim.name == "continuity" and claim.outcome == "proven" for claim in report.claims)
-    if report.broken is not None or not held:
+    """Only what holds is remembered, whole or not at all: what the witnesses of the trust file have not seen is nobody's head."""
+    held = {claim.name for claim in report.claims if claim.outcome == "proven"}
+    if report.broken is not None or not held.issuperset(("checkpoint", "continuity")):
         return
     after = continuity.after(last, report.checkpoint)
     if after != last:

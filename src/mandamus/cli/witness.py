@@ -20,7 +20,7 @@ from mandamus.cli.say import Closed, shown, table
 from mandamus.errors import MandamusError, Misuse
 
 if TYPE_CHECKING:
-    from mandamus.ports import Witness
+    from mandamus.ports import Signer, Witness
     from mandamus.runtime.env import Env
 
 NEW_KEY = "mandamus key new witness.pem --name witness.example/w1 --kind cosigner"
@@ -28,32 +28,41 @@ _ENDS = {0: "asked to end, by SIGTERM or Ctrl-C", 5: "its memory cannot be used"
 
 
 @verb("serve", exits=_ENDS)
-@click.option("--key", "key_file", metavar="FILE", help="The witness's own key, of kind cosigner.")
+@click.option("--key", "named", metavar="FILE|URI", help="The witness's own key: a file of kind cosigner, or pkcs11:… in a token.")
 @click.option("--db", "database", metavar="FILE", default="witness.db", help="What it has seen; default: witness.db.")
 @click.option("--log", "logs", metavar="VKEY", multiple=True, required=True, help="A log it watches (its `log` line); again for each.")
 @click.option(
     "--listen", metavar="HOST:PORT", default="127.0.0.1:7380", help="Where it answers; default: 127.0.0.1:7380. TLS is for a proxy."
 )
 @click.option("--init", is_flag=True, help="Make the file of --db: only for a key that has never cosigned.")
-def serve(cli: Cli, key_file: str | None, database: str, logs: tuple[str, ...], listen: str, init: bool) -> int:
+def serve(cli: Cli, named: str | None, database: str, logs: tuple[str, ...], listen: str, init: bool) -> int:
     """Cosign checkpoints of the logs that are named, as long as they only grow (C2SP tlog-witness: POST /add-checkpoint)."""
-    from mandamus.cli.keys import open_key
     from mandamus.proof.witnessing import logs_of
     from mandamus.server.memory import Memory
     from mandamus.server.witness import Witness, cosigner
 
     host, port = _address(listen)
-    signer = open_key(cli, key_file, NEW_KEY)
-    named, own = logs_of(logs), cosigner(signer)
-    for key in (key for keys in named.values() for key in keys):
+    signer = _signer(cli, named)
+    watched, own = logs_of(logs), cosigner(signer)
+    for key in (key for keys in watched.values() for key in keys):
         if key.public == own.public:
             raise Misuse("the witness's key is the log's own", code="MDM-0946", where=key.name, fix=NEW_KEY)
-    core = Witness(signer, Memory.open(database, signer.vkey, new=init), named, tell=lambda said: _told(cli, said))
+    core = Witness(signer, Memory.open(database, signer.vkey, new=init), watched, tell=lambda said: _told(cli, said))
     try:
         cli.run(_served(cli, core, host, port))
     finally:
         core.close()
     return 0
+
+
+def _signer(cli: Cli, named: str | None) -> Signer:
+    from mandamus import wiring
+    from mandamus.cli.keys import open_key
+    from mandamus.server.witness import Cosigner
+
+    if named and ":" in named and named.partition(":")[0] in wiring.SIGNERS:
+        return Cosigner(wiring.signer(named, "cosigner"))
+    return open_key(cli, named, NEW_KEY)
 
 
 def _address(text: str) -> tuple[str, int]:

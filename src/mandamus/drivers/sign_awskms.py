@@ -9,15 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qsl
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
 
-from mandamus.errors import EngineFault, Misuse, Unavailable
+from mandamus.drivers._awskms import asked, kms, read
+from mandamus.errors import EngineFault, Misuse
 from mandamus.proof.keys import P256, VKey, verify, vkey
 
 FORM = "awskms:KEY?region=REGION&name=NAME"
@@ -46,7 +43,7 @@ class KmsSigner:
         """Raises Unavailable when KMS does not answer, EngineFault when it refuses, or signs what does not verify."""
         raw = len(message) <= RAW_BYTES_MAX
         given = message if raw else hashlib.sha256(message).digest()
-        answer = _asked(self._id, lambda: self._client.sign(
+        answer = asked(self._id, lambda: self._client.sign(
             KeyId=self._id, Message=given, MessageType="RAW" if raw else "DIGEST", SigningAlgorithm=_ALGORITHM,
         ))  # fmt: skip
         r, s = utils.decode_dss_signature(answer["Signature"])
@@ -58,12 +55,9 @@ class KmsSigner:
 
 def from_uri(uri: str, name: str | Callable[[bytes], str] = "") -> KmsSigner:
     """Raises Misuse: no such key, or not one that signs with P-256; Unavailable, EngineFault."""
-    id, options = _read(uri)
-    client = boto3.client(
-        "kms", region_name=options.get("region"), endpoint_url=options.get("endpoint"),
-        config=Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 3, "mode": "standard"}),
-    )  # fmt: skip
-    told = _asked(id, lambda: client.get_public_key(KeyId=id))
+    id, options = read(uri, FORM, {"region", "endpoint", "name"})
+    client = kms(options)
+    told = asked(id, lambda: client.get_public_key(KeyId=id))
     public = load_der_public_key(told["PublicKey"])
     signs = told.get("KeyUsage") == "SIGN_VERIFY" and _ALGORITHM in told.get("SigningAlgorithms", ())
     if not signs or not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(public.curve, ec.SECP256R1):
@@ -75,32 +69,3 @@ def from_uri(uri: str, name: str | Callable[[bytes], str] = "") -> KmsSigner:
     wanted = options.get("name") or name
     called = wanted(point) if callable(wanted) else wanted or id.rpartition("/")[2]
     return KmsSigner(client, id, vkey(called, point, P256))
-
-
-def _read(uri: str) -> tuple[str, dict[str, str]]:
-    scheme, _, rest = uri.partition(":")
-    id, _, query = rest.partition("?")
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    unknown = options.keys() - {"region", "endpoint", "name"}
-    if scheme != "awskms" or not id or unknown:
-        raise Misuse("this is no address of a KMS key", code="MDM-0983", expected=FORM, found=", ".join(sorted(unknown))[:80])
-    if not options.get("region") and ":kms:" in id:
-        options["region"] = id.split(":")[3]  # an ARN names it
-    if not options.get("region"):
-        raise Misuse("which region?", code="MDM-0983", expected=FORM, why="a key lies in one region, and so does what it signs")
-    return id, options
-
-
-def _asked(id: str, ask: Callable[[], Any]) -> Any:
-    try:
-        return ask()
-    except ClientError as error:
-        said = error.response.get("Error", {})
-        code, text = str(said.get("Code", "")), str(said.get("Message", ""))[:160]
-        if code == "NotFoundException":
-            raise Misuse("no such KMS key", code="MDM-0983", where=id, found=text) from None
-        if code in ("ThrottlingException", "KMSInternalException", "DependencyTimeoutException", "KeyUnavailableException"):
-            raise Unavailable(f"KMS does not sign now: {code}", code="MDM-0985", where=id, found=text, outcome="none") from None
-        raise EngineFault(f"KMS refuses: {code}", code="MDM-0984", where=id, found=text, fix="look at the key's state and policy") from None
-    except BotoCoreError as error:
-        raise Unavailable("KMS does not answer", code="MDM-0985", where=id, found=type(error).__name__, outcome="none") from None

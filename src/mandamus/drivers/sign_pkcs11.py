@@ -7,98 +7,28 @@ never written into an address, which ends in process lists and logs; `pin-source
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import threading
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qsl, unquote
 
 import pkcs11
 from pkcs11 import Attribute, KeyType, Mechanism, ObjectClass
 from pkcs11.util.ec import encode_named_curve_parameters
 
+from mandamus.drivers._pkcs11 import Address, fault, session, token_of
 from mandamus.errors import EngineFault, Misuse
 from mandamus.proof.keys import ED25519, P256, VKey, verify, vkey
 
-FORM = "pkcs11:token=LABEL;object=LABEL?module-path=FILE&pin-source=env:NAME"
 # DER PrintableString "edwards25519" (PKCS#11 3.0, 6.3.3); tokens that want the object identifier instead take the second.
 _EDWARDS = (bytes.fromhex("130c656477617264733235353139"), bytes.fromhex("06032b6570"))
 _OCTETS = bytes((0x04, 0x20))  # an EC_POINT is an OCTET STRING
-
-
-class Address:
-    """What a URI says. Raises Misuse."""
-
-    def __init__(self, uri: str) -> None:
-        scheme, _, rest = uri.partition(":")
-        path, _, query = rest.partition("?")
-        said = dict(part.partition("=")[::2] for part in path.split(";") if part)
-        asked = dict(parse_qsl(query, keep_blank_values=True))
-        unknown = (said.keys() - {"token", "object"}) | (asked.keys() - {"module-path", "pin-source", "name"})
-        if scheme != "pkcs11" or unknown or not said.get("token") or not said.get("object"):
-            secret = "pin-value" in unknown
-            raise Misuse(
-                "an address with a PIN in it" if secret else "this is no address of a key in a token", code="MDM-0980", expected=FORM,
-                found=", ".join(sorted(unknown))[:80], why="a PIN in an address ends in process lists and logs" if secret else "",
-            )  # fmt: skip
-        self.token, self.object = unquote(said["token"]), unquote(said["object"])
-        self.module = asked.get("module-path") or os.environ.get("PKCS11_MODULE_PATH", "")
-        self.name, self._pin = asked.get("name", ""), asked.get("pin-source", "")
-        if not self.module:
-            raise Misuse("which PKCS#11 library?", code="MDM-0980", expected=FORM, fix="&module-path=/usr/lib/softhsm/libsofthsm2.so")
-
-    def pin(self) -> str:
-        """Read when it is needed, and kept nowhere."""
-        source, _, name = self._pin.partition(":")
-        if source == "env" and os.environ.get(name):
-            return os.environ[name]
-        if source == "file" and name:
-            try:
-                with open(name, encoding="utf-8") as file:
-                    return file.readline().rstrip("\n")
-            except OSError as error:
-                raise Misuse(f"the PIN cannot be read: {error.strerror}", code="MDM-0980", where=name) from None
-        raise Misuse(
-            "where is the PIN?", code="MDM-0980", expected="pin-source=env:NAME or file:PATH, and it is there", found=self._pin[:60]
-        )
-
-
-class _Token:
-    """One login for a process: PKCS#11 logs in a process, not a session, and out again with the first session that closes."""
-
-    def __init__(self, at: Address) -> None:
-        self.lock = threading.RLock()
-        self.at = at
-        self._session: Any = None
-
-    def session(self, at: Address) -> Any:
-        """Raises Misuse, EngineFault. The PIN counts at the first login; later ones find the token open."""
-        if self._session is None:
-            self._session = _session(at, {"user_pin": at.pin()})
-        return self._session
-
-    def lost(self) -> None:
-        """It was taken away, or its service began anew."""
-        session, self._session = self._session, None
-        if session is not None:
-            with contextlib.suppress(pkcs11.exceptions.PKCS11Error):
-                session.close()
-
-
-_tokens: dict[tuple[str, str], _Token] = {}
-
-
-def _token(at: Address) -> _Token:
-    return _tokens.setdefault((at.module, at.token), _Token(at))
 
 
 class Pkcs11Signer:
     """One key. Its session is made again when the token was taken away; threads take turns."""
 
     def __init__(self, at: Address, name: str | Callable[[bytes], str]) -> None:
-        self._at, self._token = at, _token(at)
+        self._at, self._token = at, token_of(at)
         with self._token.lock:
             public, kind = self._find()
         self.key: VKey = vkey(name(public) if callable(name) else name, public, kind)
@@ -125,7 +55,7 @@ class Pkcs11Signer:
                     self._find()
                     raw = self._raw(message)
                 except pkcs11.exceptions.PKCS11Error as error:
-                    raise _fault("the token does not sign", self._at, error) from None
+                    raise fault("the token does not sign", self._at, error) from None
         if not verify(self.key, message, raw):
             raise EngineFault("the token's signature does not verify", code="MDM-0981", where=self._at.object)
         return raw
@@ -137,10 +67,10 @@ class Pkcs11Signer:
 
     def _find(self) -> tuple[bytes, int]:
         """The pair, in a session that is open. Raises Misuse and EngineFault."""
-        session, label = self._token.session(self._at), self._at.object
+        opened, label = self._token.session(self._at), self._at.object
         try:
-            self._private = session.get_key(object_class=ObjectClass.PRIVATE_KEY, label=label)
-            public = session.get_key(object_class=ObjectClass.PUBLIC_KEY, label=label)
+            self._private = opened.get_key(object_class=ObjectClass.PRIVATE_KEY, label=label)
+            public = opened.get_key(object_class=ObjectClass.PUBLIC_KEY, label=label)
         except pkcs11.exceptions.NoSuchKey:
             raise Misuse(
                 "no such key in the token", code="MDM-0980", where=f"token {self._at.token}", found=label,
@@ -165,52 +95,39 @@ def from_uri(uri: str, name: str | Callable[[bytes], str] = "") -> Pkcs11Signer:
 def create(uri: str, name: str | Callable[[bytes], str] = "", kind: int = ED25519) -> Pkcs11Signer:
     """Makes the pair in the token: it can neither be read nor copied. Raises Misuse when there is one of that label."""
     at = Address(uri)
-    token = _token(at)
+    token = token_of(at)
     with token.lock:
         token.session(at)  # logged in; the one that writes is opened beside it
-        session = _session(at, {"rw": True})
+        writing = session(at, {"rw": True})
         try:
-            if list(session.get_objects({Attribute.LABEL: at.object, Attribute.CLASS: ObjectClass.PRIVATE_KEY})):
+            if list(writing.get_objects({Attribute.LABEL: at.object, Attribute.CLASS: ObjectClass.PRIVATE_KEY})):
                 raise Misuse("there is a key of that label already", code="MDM-0193", where=f"token {at.token}", found=at.object)
-            _generate(session, at, kind)
+            _generate(writing, at, kind)
         except pkcs11.exceptions.PKCS11Error as error:
-            raise _fault("the token made no key", at, error) from None
+            raise fault("the token made no key", at, error) from None
         finally:
-            session.close()
+            writing.close()
     return from_uri(uri, name)
 
 
-def _generate(session: Any, at: Address, kind: int) -> None:
+def _generate(writing: Any, at: Address, kind: int) -> None:
     template = {Attribute.EXTRACTABLE: False, Attribute.SENSITIVE: True, Attribute.PRIVATE: True}
     if kind == P256:
-        curve = session.create_domain_parameters(KeyType.EC, {Attribute.EC_PARAMS: encode_named_curve_parameters("secp256r1")}, local=True)
+        curve = writing.create_domain_parameters(KeyType.EC, {Attribute.EC_PARAMS: encode_named_curve_parameters("secp256r1")}, local=True)
         curve.generate_keypair(store=True, label=at.object, private_template=template)
         return
     if kind != ED25519:
         raise Misuse("a token makes Ed25519 and P-256 keys", code="MDM-0980", found=f"0x{kind:02x}")
-    fault: Exception | None = None
+    last: Exception | None = None
     for params in _EDWARDS:
         try:
-            curve = session.create_domain_parameters(KeyType.EC_EDWARDS, {Attribute.EC_PARAMS: params}, local=True)
+            curve = writing.create_domain_parameters(KeyType.EC_EDWARDS, {Attribute.EC_PARAMS: params}, local=True)
             curve.generate_keypair(mechanism=Mechanism.EC_EDWARDS_KEY_PAIR_GEN, store=True, label=at.object, private_template=template)
             return
         except pkcs11.exceptions.PKCS11Error as error:
-            fault = error
-    assert fault is not None
-    raise fault
-
-
-def _session(at: Address, how: dict[str, Any]) -> Any:
-    try:
-        return pkcs11.lib(at.module).get_token(token_label=at.token).open(**how)
-    except pkcs11.exceptions.NoSuchToken:
-        raise Misuse("no such token", code="MDM-0980", found=at.token, where=at.module) from None
-    except pkcs11.exceptions.PinIncorrect:
-        raise Misuse(
-            "the PIN is wrong", code="MDM-0980", where=f"token {at.token}", why="tokens lock themselves after some tries"
-        ) from None
-    except (pkcs11.exceptions.PKCS11Error, RuntimeError, OSError) as error:
-        raise _fault("the token cannot be used", at, error) from None
+            last = error
+    assert last is not None
+    raise last
 
 
 def _public(key: Any) -> tuple[bytes, int]:
@@ -220,14 +137,3 @@ def _public(key: Any) -> tuple[bytes, int]:
     if key.key_type == KeyType.EC and len(point) == 67 and point[2] == 0x04:
         return point[2:], P256
     raise Misuse("the token's key is neither Ed25519 nor P-256", code="MDM-0980", found=str(key.key_type))
-
-
-def _fault(what: str, at: Address, error: Exception) -> EngineFault:
-    said = f"{type(error).__name__} {error}".strip()[:120]
-    return EngineFault(
-        what,
-        code="MDM-0981",
-        where=f"token {at.token}, object {at.object}",
-        found=said,
-        fix="look at the token: pkcs11-tool --list-objects",
-    )

@@ -9,6 +9,7 @@ The rule a newcomer would break: `LogOpened` is not believed for being in the lo
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -92,6 +93,8 @@ def check_statement(envelope: bytes, fact: Fact, opened: LogOpened, keys: Sequen
         if missing := [key for key in pair if key not in done.keys]:
             return f"{missing[0].name}+{missing[0].id} did not sign that one takes the other's place"
         said = msgspec.convert(accept(done.payload), Widening)
+        if canon(msgspec.to_builtins(said)) != done.payload:  # a field that a reader would have to fill in
+            return "the statement is of another form"
     except Misuse as error:
         return error.diagnosis.what
     except ProofError as error:
@@ -116,17 +119,37 @@ def _both(fact: Fact) -> list[VKey]:
 
 def admins(opened: LogOpened, trust: Trust, changes: Iterable[KeyChanged] = ()) -> list[VKey]:
     """Administrators that the log names, at its opening or by `changes` up to then, *and* that the trust file holds."""
-    named = {key.key for key in opened.keys if key.role == ADMIN}
+    keys = _named(opened, changes)
+    return [key for key in trust.admins if _bytes_of(str(key)) in keys]
+
+
+def administrators(opened: LogOpened, changes: Iterable[KeyChanged] = ()) -> list[VKey]:
+    """Those that the log itself names: what they have not signed, no trust file makes theirs."""
+    out = []
+    for line in _named(opened, changes).values():
+        with contextlib.suppress(Misuse):
+            out.append(parse_vkey(line))
+    return out
+
+
+def _named(opened: LogOpened, changes: Iterable[KeyChanged]) -> dict[str, str]:
+    named = {_bytes_of(key.key): key.key for key in opened.keys if key.role == ADMIN}
     for change in changes:
         if change.role == ADMIN:
-            named = named - {change.old or ""} | ({change.new} if change.new else set())
-    return [key for key in trust.admins if str(key) in named]
+            named.pop(_bytes_of(change.old or ""), None)
+            named |= {_bytes_of(change.new): change.new} if change.new else {}
+    return named
+
+
+def _bytes_of(line: str) -> str:
+    """The key itself, as a line of text ends with it. By which name the log or the trust file calls it, does not matter."""
+    return line.split("+", 2)[-1]
 
 
 def believed(trust: Trust, changes: Iterable[KeyChanged]) -> Trust:
     """The trust file without the people's keys that the log has retired. The file may lag behind; nobody waits for it."""
-    gone = {change.old for change in changes if change.old}
-    approvers = {public: entry for public, entry in trust.approvers.items() if str(entry[1]) not in gone}
+    gone = {_bytes_of(change.old) for change in changes if change.old}
+    approvers = {public: entry for public, entry in trust.approvers.items() if _bytes_of(str(entry[1])) not in gone}
     return trust if len(approvers) == len(trust.approvers) else msgspec.structs.replace(trust, approvers=approvers)
 
 
@@ -153,11 +176,11 @@ class Authority:
         return next((x for n, x, fact in found if n <= version and covers(fact, agent, tenant)), None)
 
     def was_revoked(self, key: VKey, version: int) -> bool:
-        return self.revoked.get(str(key), version + 1) <= version
+        return self.revoked.get(_bytes_of(str(key)), version + 1) <= version
 
     def retired(self, key: VKey) -> bool:
         """Whether this chain says that the key is none any more: what is signed with it over this chain was signed too late."""
-        return str(key) in self.revoked
+        return _bytes_of(str(key)) in self.revoked
 
     def before(self, version: int) -> list[KeyChanged]:
         """The changes of keys that stood when `version` was made."""
@@ -179,7 +202,7 @@ def read(records: Sequence[AnyRecord]) -> Authority:
         if isinstance(fact, KeyChanged):
             out.keys.append((out.version, fact))
             if fact.old is not UNSET:
-                out.revoked.setdefault(fact.old, out.version)
+                out.revoked.setdefault(_bytes_of(fact.old), out.version)
         elif isinstance(fact, StopRequested):
             out.stops.append((out.version, record))
         elif isinstance(fact, VoteWithdrawn):

@@ -92,6 +92,8 @@ def decode(raw: bytes) -> Ballot:
         ballot = msgspec.convert(accept(raw), Ballot)
     except (msgspec.ValidationError, TypeError) as error:
         raise ValueError(str(error)) from None
+    if canon(msgspec.to_builtins(ballot)) != raw:
+        raise ValueError("a field that a reader would have to fill in is missing")
     fault = _contradiction(ballot)
     if fault:
         raise ValueError(fault)

@@ -23,8 +23,9 @@ def any_of(records: Sequence[AnyRecord]) -> bool:
     return any(isinstance(r.fact, EvidenceReached) or (isinstance(r.fact, ActionJudged) and _asked(r.fact)) for r in records)
 
 
-def check(records: Sequence[AnyRecord], shown: Shown, proven: Met, needed: bool) -> Claim:
-    """Claim `levels`. `needed`: a checkpoint that is not shown lowers the verdict. Raises Broken at an intent that came too early."""
+def check(records: Sequence[AnyRecord], shown: Shown, proven: Met, needed: bool, quorum: bool) -> Claim:
+    """Claim `levels`. `needed`: a checkpoint that is not shown lowers the verdict. `quorum`: the trust file says who must have witnessed
+    it. Raises Broken at an intent that came too early."""
     walk = _Walk(shown)
     reached: list[AnyRecord] = []
     for record in records:
@@ -38,6 +39,8 @@ def check(records: Sequence[AnyRecord], shown: Shown, proven: Met, needed: bool)
         return Claim("levels", "not in this bundle", f"{told}; not the quorum of the trust file: {', '.join(below[:5])}", 3)
     if absent:
         return Claim("levels", "not in this bundle", f"{told}; the checkpoint is not shown: {', '.join(absent[:5])}", 3 if needed else 0)
+    if not quorum and any(record.fact.level == "witnessed" for record in reached):  # type: ignore[attr-defined]
+        return Claim("levels", "cannot check now", f"{told}; the trust file demands no quorum, so it does not say who are witnesses", 0)
     return Claim("levels", "proven", f"{told}; {some(len(reached), 'checkpoint')} shown")
 
 
@@ -45,7 +48,7 @@ class _Walk:
     def __init__(self, shown: Shown) -> None:
         self.shown = shown
         self.proposed: dict[str, int] = {}
-        self.asked: dict[str, dict[str, str]] = {}  # action -> level -> the policy that asked
+        self.asked: dict[str, set[tuple[str, str]]] = {}  # action -> (level, the policy that asked)
         self.policy: dict[str, str] = {}
         self.upto = dict.fromkeys(LEVELS, -1)
         self.intents = 0
@@ -64,7 +67,7 @@ class _Walk:
 
     def _judged(self, record: AnyRecord, fact: ActionJudged) -> None:
         self.policy[fact.action] = fact.bundle
-        self.asked.setdefault(fact.action, {}).update(dict.fromkeys(_asked(fact), fact.bundle))
+        self.asked.setdefault(fact.action, set()).update((level, fact.bundle) for level in _asked(fact))
         line = self.shown(record, "facts")
         for level in LEVELS:
             if level in _met(line) and not self._has(fact.action, level):
@@ -72,7 +75,7 @@ class _Walk:
 
     def _started(self, record: AnyRecord, fact: ActionStarted) -> None:
         """Asked for by the policy whose ALLOW it stands on."""
-        asked = [level for level, policy in self.asked.get(fact.action, {}).items() if policy == self.policy.get(fact.action)]
+        asked = [level for level, policy in sorted(self.asked.get(fact.action, ())) if policy == self.policy.get(fact.action)]
         for level in asked:
             if not self._has(fact.action, level):
                 raise _early(record, f"policy wanted action {fact.action[:40]} to be {level} before it starts")

@@ -7,7 +7,7 @@ said by `ballot.check`, `check_stop` and `check_say`, against the trust file.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -129,7 +129,7 @@ def check_stop(mail: Stop, trust: Trust) -> tuple[str, StopStatement] | Reason:
     if isinstance(found, str):
         return found
     try:
-        return found[0], msgspec.convert(accept(found[1]), StopStatement)
+        return found[0], _said(found[1], StopStatement)
     except (ValueError, TypeError, msgspec.ValidationError):
         return "malformed"
 
@@ -145,10 +145,21 @@ def check_log_stop(envelope: bytes, trust: Trust, admins: Sequence[VKey]) -> tup
     if isinstance(found, str):
         return found
     try:
-        said = msgspec.convert(accept(found[1]), StopStatement)
+        said = _said(found[1], StopStatement)
     except (ValueError, TypeError, msgspec.ValidationError):
         return "malformed"
     return (found[0], said) if said.run == LOG and (said.agent is UNSET) != (said.tenant is UNSET) else "malformed"
+
+
+S = TypeVar("S", bound=Struct)
+
+
+def _said(payload: bytes, kind: type[S]) -> S:
+    """What was signed, with every field of its kind: one that a reader would have to fill in is missing. Raises ValueError."""
+    said = msgspec.convert(accept(payload), kind)
+    if canon(msgspec.to_builtins(said)) != payload:
+        raise ValueError("a field is missing")
+    return said
 
 
 def check_say(mail: Say, trust: Trust) -> SayStatement | Reason:
@@ -164,7 +175,7 @@ def check_say(mail: Say, trust: Trust) -> SayStatement | Reason:
         if not payload:
             return "not_an_approver" if not _known(raw, trust) else "forged"
     try:
-        statement = msgspec.convert(accept(payload), SayStatement)
+        statement = _said(payload, SayStatement)
         secret = unb64(mail.secret)
     except (ValueError, TypeError, msgspec.ValidationError):
         return "malformed"

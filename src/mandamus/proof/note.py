@@ -19,11 +19,12 @@ from mandamus.proof.trust import Trust
 
 NOTE_BYTES_MAX = 1 << 18
 LINES_MAX = 32
+SIZE_MAX = 1 << 53  # below it every reader has a number exactly
 SKEW_S = 300  # a clock of a witness may go wrong by so much
 Sign = Callable[[bytes], bytes]
 
 _line = re.compile("\N{EM DASH} ([^\\s+]{1,200}) ([A-Za-z0-9+/]+={0,2})")
-_size = re.compile("0|[1-9][0-9]{0,15}")  # below 2^53: every reader has it exactly
+_size = re.compile("0|[1-9][0-9]{0,15}")
 _origin = re.compile(r"[!-*,-~]{1,200}")
 
 
@@ -117,6 +118,8 @@ def parse_checkpoint(text: str) -> Checkpoint:
     except ValueError as error:
         raise _no(f"its root is {error}") from None
     size = int(lines[1])
+    if size >= SIZE_MAX:
+        raise _no("its size is not a plain number below 2^53")
     if len(root) != HASH or (size == 0 and root != EMPTY_ROOT):
         raise _no("its root is not one of 32 bytes, or not that of an empty log")
     return Checkpoint(lines[0], size, root)

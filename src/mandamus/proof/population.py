@@ -9,6 +9,7 @@ is claimed with `--log DIR` alone.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -28,7 +29,7 @@ from mandamus.core.records import (
     decode,
     event_hash,
 )
-from mandamus.errors import ProofError, Unavailable
+from mandamus.errors import MandamusError, ProofError, Unavailable
 from mandamus.proof import bundle, dsse, papers, period, tree
 from mandamus.proof import note as notes
 from mandamus.proof.report import Broken, Claim, Finding, Report, exit_code, some, verdict
@@ -36,9 +37,10 @@ from mandamus.proof.scan import Scan, Told
 from mandamus.proof.tiles import Tiles
 from mandamus.proof.tree import HASH
 from mandamus.proof.trust import Trust
-from mandamus.proof.witnessed import LAST_SECOND, Seen, newest
+from mandamus.proof.witnessed import LAST_SECOND, Seen, newest, young
 
 T = TypeVar("T", bound=Struct)
+_instant = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d+)?Z)?", re.ASCII)
 
 
 class Population:
@@ -98,10 +100,20 @@ class Population:
         told = f"size {self.said.first.size} to {self.said.last.size}, signed by {last.log.name}+{last.log.id}"
         if not last.met or (first is not None and not first.met):
             return Claim("checkpoint", "not in this bundle", f"{told}; not the quorum {self.trust.quorum}", 3)
-        if self.max_age is not None and (not time or (self.now is not None and self.now - time > self.max_age)):
-            return Claim("checkpoint", "not in this bundle", f"{told}; no cosignature is as young as {self.max_age} seconds", 3)
+        if not young(last, self.trust, self.now, self.max_age):
+            return Claim("checkpoint", "not in this bundle", f"{told}; too few cosignatures are as young as {self.max_age} seconds", 3)
         demanded = self.trust.quorum not in (None, "none")
+        if demanded and first is not None and not self._early(first):
+            what = f"the period is to begin at {self.said.period[0][:40]}, and its first checkpoint was cosigned later"
+            return Claim("checkpoint", "not in this bundle", f"{told}; {what}", 3)
         return Claim("checkpoint", "proven", told + (f": quorum {self.trust.quorum}" if demanded else "; no quorum is demanded"))
+
+    def _early(self, first: notes.Witnessed) -> bool:
+        """What came before the first checkpoint is not in the bundle: so that one was there when the period began."""
+        since = self.said.period[0]
+        times = ((s.key.public, s.time) for s in first.cosigners if s.time is not None and notes.SKEW_S <= s.time < LAST_SECOND)
+        early = {public for public, time in times if rfc3339((time - notes.SKEW_S) * 1_000_000) <= since}
+        return _instant.fullmatch(since) is not None and notes.met(self.trust, early)
 
     def _note(self, number: int) -> notes.Witnessed | None:
         line = self.box.first["checkpoint"] + number
@@ -306,6 +318,10 @@ def verify_period(
         except Broken as error:
             claims.append(Claim(name, "broken", error.diagnosis.what, 1))
             broken = error.finding
+            break
+        except (ArithmeticError, AttributeError, LookupError, MandamusError, RecursionError, TypeError, ValueError):
+            broken = Finding("the file is of no form that a period has", code="MDM-0646")
+            claims.append(Claim(name, "broken", broken.what, 1))
             break
     code = exit_code({claim.exit_code for claim in claims})
     said = getattr(case, "said", None)

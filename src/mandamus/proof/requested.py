@@ -73,6 +73,8 @@ class Requests:
                 raise self.votes.broken(record, "its tier ends before its time", str(begins + tier.deadline_ms * 1000), str(fact.until))
         self.needs[fact.request] = max(asked, fact.quorum)
         if fact.quorum < asked and fact.tier == 0 and fact.about == "start" and fact.quorum >= 1:
+            if fact.action not in self.votes.judged:
+                raise self.votes.broken(record, "it asks about an action that was never judged", code="MDM-0653")
             asked -= len(self.votes.lending.in_chain(fact.chain, self.votes.judged[fact.action].authority))
         if fact.quorum < asked:
             raise self.votes.broken(record, "it asks fewer people than policy demanded", expected=str(asked), found=str(fact.quorum))

@@ -17,6 +17,7 @@ from mandamus.core.handed import UNITS, left, used
 from mandamus.core.price import at_most
 from mandamus.core.records import ActionStarted, AnyRecord, ModelCalled, ModelPriced, RunOpened, TurnStarted
 from mandamus.core.run import EMPTY, Run
+from mandamus.errors import ProofError
 from mandamus.proof.report import Broken, Finding
 
 
@@ -45,8 +46,16 @@ def check(records: Sequence[AnyRecord]) -> tuple[int, int]:
                 raise _beyond(record, "the price is in another currency than the budget", run.genesis.budget.currency, fact.price.currency)
             case _:
                 pass
-        run = evolve(run, record)
+        run = _after(run, record)
     return calls, handoffs
+
+
+def _after(run: Run, record: AnyRecord) -> Run:
+    try:
+        return evolve(run, record)
+    except (KeyError, AssertionError, ValueError, TypeError, AttributeError, ProofError):
+        what = "the records are not ones that a run can make"
+        raise Broken(Finding(what, code="MDM-0643", chain="run", event=record.seq, type=record.type)) from None
 
 
 def _call(decided: Run, now: Run, record: AnyRecord, fact: ModelCalled) -> None:

@@ -1,13 +1,13 @@
 """RFC 3161 stamps over checkpoint notes: somebody else's clock says that the note was there by then.
 
-The rule a newcomer would break: a stamp says when, never whether. It counts only over a note that holds by itself, and only by a root
-certificate that the person who asks has given.
+The rule a newcomer would break: a stamp says when, never whether, and only of what its own checkpoint covers. It counts only over a
+note that holds by itself, and only by a root certificate that the person who asks has given.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mandamus.core.canonical import accept
 from mandamus.core.clock import rfc3339
@@ -22,8 +22,8 @@ STAMPS_MAX = 8
 Reader = Callable[[bytes, bytes], int]  # (reply, message) -> seconds since 1970; raises ProofError
 
 
-def check(lines: Sequence[bytes], first: int, notes: Iterable[bytes], newest: str, reader: Reader | None, now: int | None) -> Claim:
-    """Claim `stamps`. `newest`: the latest `at` of the run's records. Raises Broken."""
+def check(lines: Sequence[bytes], first: int, notes: Mapping[bytes, str], head: bytes, reader: Reader | None, now: int | None) -> Claim:
+    """Claim `stamps`. `notes`: each with the latest `at` of the records under it; `head`: the one over the whole run. Raises Broken."""
     known = {hashlib.sha256(note).hexdigest(): note for note in notes}
     if len(lines) > STAMPS_MAX:
         raise _no(f"section tsr has {len(lines)} lines", first, f"at most {STAMPS_MAX}")
@@ -42,9 +42,12 @@ def check(lines: Sequence[bytes], first: int, notes: Iterable[bytes], newest: st
             raise Broken(Finding(error.diagnosis.what, code="MDM-0669", line=number, why=error.diagnosis.why)) from None
         if now is not None and time > now + SKEW_S:
             raise _no("the stamp is from the future", number, rfc3339(now * 1_000_000), rfc3339(time * 1_000_000))
+        newest = notes[known[name]]
         if time < LAST_SECOND and newest > rfc3339((time + SKEW_S) * 1_000_000):
             raise _no("the stamp is older than a record under its checkpoint", number, newest, rfc3339(time * 1_000_000))
-        times.append(time)
+        times += [time] if known[name] == head else []
+    if not times:
+        return Claim("stamps", "cannot check now", "the stamps are over earlier checkpoints: none says when the whole run was there", 0)
     return Claim("stamps", "proven", f"the checkpoint was there by {rfc3339(min(times) * 1_000_000)}")
 
 

@@ -48,8 +48,8 @@ def parse(raw: bytes) -> LogProof:
             raise ValueError("it does not begin as one")
         extra = unb64(lines.pop(0)[6:]) if lines and lines[0].startswith("extra ") else b""
         match = _index.fullmatch(lines.pop(0)) if lines else None
-        if match is None:
-            raise ValueError("it names no index")
+        if match is None or int(match[1]) >= 1 << 53:  # above it not every reader has a number exactly
+            raise ValueError("it names no index below 2^53")
         if len(lines) > PATH_MAX:
             raise ValueError(f"it has more than {PATH_MAX} hashes")
         path = tuple(unb64(line) for line in lines)

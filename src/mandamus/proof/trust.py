@@ -10,7 +10,8 @@ One line each, `#` starts a comment:
     frontend NAME VKEY              may hand in the messages of users it has logged in
     anchor NAME VKEY                a public log whose entries over our checkpoints count; NAME is its origin and the key's name
     witness NAME VKEY, group NAME k|any|all MEMBER..., quorum NAME|none      as C2SP tlog-policy writes them
-The rule a newcomer would break: one public key has one role and one line, else one signature could be counted for two things.
+The rule a newcomer would break: one public key has one role and one line, and one witness is a member of one group, else one signature
+could be counted for two things. What an editor shows as a line is one: nothing in the file moves or hides letters.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ _FORMS = {
     "group": "group NAME k|any|all MEMBER...",
     "quorum": "quorum NAME|none",
 }
+_unseen = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")  # controls, line ends, turned writing
 _word = re.compile(r"[!-~]{1,2000}")  # an ML-DSA-44 key has 1,752 letters behind its name
 
 
@@ -128,16 +130,21 @@ class _Reader:
         self.roles: dict[str, tuple[str, ...]] = {}
         self.witnesses: dict[str, VKey] = {}
         self.groups: dict[str, Group] = {}
+        self.members: set[str] = set()
         self.quorum: str | None = None
         self.quorum_line = 0
 
     def read(self, text: str | bytes) -> Trust:
         for number, line in enumerate(self._text(text).split("\n"), 1):
             self.line = number
-            words = line.split("#", 1)[0].split()
-            if words:
+            if _unseen.search(line):
+                raise self._error("a control character, or one that turns the writing, stands in it", "use tabs, spaces and line ends alone")
+            words = line.split("#", 1)[0].replace("\t", " ").split(" ")
+            if words := [word for word in words if word]:
                 self._words(words)
         self._bundles_name_logs()
+        if self.witnesses and self.quorum is None:
+            raise self._error("witnesses are named, and nothing says how many of them must have signed", "end it with quorum NAME, or quorum none")
         return Trust(
             logs=tuple(self.logs), bundles=tuple(self.bundles), approvers=self.approvers, roles=self.roles, admins=tuple(self.admins),
             authors=tuple(self.authors), frontends=tuple(self.frontends), anchors=tuple(self.anchors), witnesses=self.witnesses,
@@ -225,6 +232,9 @@ class _Reader:
                 raise self._error(f"group member {member[:40]!r} is not defined above", "define witnesses and groups before they are used")
         if len(set(members)) != len(members):
             raise self._error("a group names a member twice", "name each member once")
+        if twice := self.members.intersection(members):  # C2SP tlog-policy: else one cosignature counts in two ways
+            raise self._error(f"{min(twice)[:40]!r} is a member of another group", "put each witness and each group into one group")
+        self.members.update(members)
         number = {"any": 1, "all": len(members)}.get(k) or (int(k) if re.fullmatch("[1-9][0-9]{0,3}", k) else 0)
         if not 1 <= number <= len(members):
             raise self._error(

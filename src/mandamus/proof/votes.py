@@ -44,6 +44,10 @@ SETTLES = {"done": "done", "unknown": "abandon"}  # result of an outcome that pe
 Totals = Mapping[tuple[int, str], int]  # (seq, account) -> reserved + spent after it
 
 
+# Of no action and without a clock: most records of a long run.
+_SILENT = frozenset({"ContextCompiled", "GuardrailChecked", "CapabilityChecked", "ModelCalled", "ModelReplied", "ModelFailed"})
+
+
 class Votes:
     """Reads a run once, in order; `check()` raises Broken at the first vote that does not hold."""
 
@@ -84,6 +88,8 @@ class Votes:
 
     def check(self) -> Tally:
         for record in self.records:
+            if record.type in _SILENT:
+                continue
             fact: Any = record.fact
             if isinstance(fact, ActionStarted):
                 self._started(record, fact)

@@ -7,7 +7,9 @@ the trust file's log proves nothing.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -113,8 +115,9 @@ class Proofs:
         told += f", cosigned by {', '.join(names)}" if names else ", cosigned by nobody of the trust file"
         if not all(self.notes[line.proof.note].met for line in self._own() if line.job != "level"):
             return _missing("checkpoint", f"{told}; that is not the quorum {self.trust.quorum}", 3)
-        if self.max_age is not None and (not time or (self.now is not None and self.now - time > self.max_age)):
+        if not young(head, self.trust, self.now, self.max_age):
             age = f"the youngest cosignature is {self.now - time} seconds old" if time and self.now is not None else "nobody says when"
+            age = age if self.now is None or self.now - time > (self.max_age or 0) else "too few cosignatures are as young"
             return _missing("checkpoint", f"{told}; {age}, and {self.max_age} is allowed", 3)
         return Claim("checkpoint", "proven", told + (f": quorum {self.trust.quorum}" if self.demanded else "; no quorum is demanded"))
 
@@ -213,7 +216,8 @@ class Proofs:
         """Only where there is one: our checkpoint is an entry of a public log."""
         unknown: list[str] = []
         known: list[str] = []
-        texts = [w.checkpoint.text.encode() for w in self.notes.values()]
+        texts = {w.checkpoint.size: w.checkpoint.text.encode() for w in self.notes.values()}
+        head = self.notes[self.lines[0].proof.note].checkpoint.size if self.seen is not None else 0
         for line in (x for x in self.lines if x.job == "anchor"):
             note = notes.parse_note(line.proof.note)
             held = notes.parse_checkpoint(note.text)
@@ -227,9 +231,10 @@ class Proofs:
                 raise _passed_on(error, line.number) from None
             if not signed or not tree.verify_inclusion(line.leaf, line.proof.index, held.size, line.proof.path, held.root):
                 raise _no(f"the entry is not in the public log {held.origin}", line.number, code="MDM-0668")
-            if not any(is_entry_over(line.proof.extra, text) for text in texts):
+            of = next((size for size, text in texts.items() if is_entry_over(line.proof.extra, text)), None)
+            if of is None:
                 raise _no(f"the entry in {held.origin} is not about a checkpoint of this bundle", line.number, code="MDM-0668")
-            known.append(f"{held.origin} at {line.proof.index}")
+            known.append(f"{held.origin} at {line.proof.index}" + ("" if of == head else f" (an earlier one, of size {of})"))
         if self.seen is None:
             return Claim("anchors", "cannot check now", "there is no checkpoint that holds", 5)
         if not known:
@@ -267,6 +272,11 @@ class Proofs:
             raise _no("there are too many anchors", self.first, f"at most {ANCHORS_MAX}", "", "MDM-0665")
         return out
 
+    @functools.cached_property
+    def _latest(self) -> list[str]:
+        """For each event the latest `at` up to it: a run may have reached as many levels as it has events."""
+        return list(itertools.accumulate((r.at if _at.fullmatch(r.at) else "" for r in self.run.records), max))
+
     def _level(self, number: int, proof: tlogproof.LogProof, left: list[AnyRecord]) -> Proven:
         """The event that a level was reached for, under the checkpoint that its EvidenceReached names. Takes that one, and those before."""
         held = notes.parse_checkpoint(notes.parse_note(proof.note).text)
@@ -274,8 +284,8 @@ class Proofs:
             record = left.pop(0)
             fact: Any = record.fact
             if (fact.size, fact.root) == (held.size, held.root.hex()):
-                leaf, newest_at = tree.leaf_hash(self.run.raws[fact.seq]), newest(self.run.records[: fact.seq + 1])
-                return Proven(number, "level", proof, leaf, newest_at, reached=record.seq)
+                leaf = tree.leaf_hash(self.run.raws[fact.seq])
+                return Proven(number, "level", proof, leaf, self._latest[fact.seq], reached=record.seq)
         raise _no("this proof is of no level that the run reached, or not in its turn", number, code="MDM-0665")
 
 
@@ -338,9 +348,19 @@ def rests_on(records: Sequence[AnyRecord]) -> list[Rested]:
     return list(out.values())
 
 
+def young(held: notes.Witnessed, trust: Trust, now: int | None, max_age: int | None) -> bool:
+    """One witness's clock makes nothing young: as many as are demanded have cosigned it lately."""
+    if max_age is None or now is None:
+        return max_age is None or any(seen.time for seen in held.cosigners)
+    lately = {seen.key.public for seen in held.cosigners if seen.time and now - seen.time <= max_age}
+    return bool(lately) and notes.met(trust, lately)
+
+
 def newest(records: Iterable[AnyRecord]) -> str:
     """The latest `at` among those that are written as instants; fixed width, so the order of texts is that of time."""
-    return max((record.at for record in records if _at.fullmatch(record.at)), default="")
+    records = list(records)
+    latest = max((record.at for record in records), default="")
+    return latest if not latest or _at.fullmatch(latest) else max((r.at for r in records if _at.fullmatch(r.at)), default="")
 
 
 def is_entry_over(entry: bytes, text: bytes) -> bool:

@@ -33,7 +33,8 @@ from mandamus.ports import AccountWrite, Head, Ledger, Wake
 from mandamus.proof.keys import b64
 from mandamus.runtime.away import ARRIVING, MOVED, away_name, elsewhere, refusal
 from mandamus.runtime.env import Env, ulid
-from mandamus.runtime.sealing import SealedLedger, stored
+from mandamus.runtime.erased import stored
+from mandamus.runtime.sealing import SealedLedger
 from mandamus.runtime.statements import signed
 from mandamus.runtime.survey import Chain, closing, equal, folded, linked, survey, with_payloads
 

@@ -61,7 +61,8 @@ class Files(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """`state`: erased, partly (a legal floor keeps the rest), blocked, waits (its time has not come), nothing."""
+    """`state`: erased, partly (a legal floor keeps the rest), blocked, waits (its time has not come), nothing. `plain`: how many payloads
+    and messages of a run were written in plain, by whoever had no key store: they are there for ever."""
 
     erasure: str
     state: str
@@ -72,6 +73,7 @@ class Report(Struct, frozen=True):
     kept: tuple[tuple[str, str, int], ...] = ()
     after: int = 0
     files: Files = Files()
+    plain: tuple[tuple[str, int], ...] = ()
 
 
 def store(env: Env) -> KeyStore:
@@ -102,7 +104,7 @@ async def _found(env: Env, keys: KeyStore, subject: str, runs: tuple[str, ...]) 
     if hold is not None:
         kept.append((f"hold {hold.hold}", hold.ground, 0))
     open = [run for run in runs if not await over(env, run)]
-    commits = {c for run in runs for found in (await erased.parts(env.ledger, run)).values() for n, c in found if _hit(selectors, n)}
+    commits = {c for run in runs for n, c in await erased.parts(env.ledger, run) if _hit(selectors, n)}
     return Found(subject, runs, selectors, len(commits - told.commits), tuple(open), tuple(kept))
 
 
@@ -184,16 +186,17 @@ async def _destroy(env: Env, keys: KeyStore, told: Told, asked: Asked, known: Er
     selectors = [s for k in known.keys for s in (_without_decisions(k) if k.owner.removeprefix("run/") in kept else (k,))]
     commits: list[str] = []
     for run in known.runs:
-        for found in (await erased.parts(env.ledger, run)).values():
-            commits += [c for name, c in found if _hit(selectors, name) and c not in told.commits]
-    await keys.destroy(known.id, selectors, known.subject, whole=not floors)
+        commits += [c for name, c in await erased.parts(env.ledger, run) if _hit(selectors, name) and c not in told.commits]
+    gone_at = await keys.destroy(known.id, selectors, known.subject, whole=not floors)
+    if gone_at:  # a key service holds what wraps them for some days: nothing is called erased before it is
+        return _report(asked, "waits", runs=known.runs, after=gone_at)
     await _tell(env, asked, commits)
-    files = await _files_of(env, keys, known.runs)
+    files, plain = await _files_of(env, keys, known.runs), await _plain(env, known.runs)
     if floors:
         await _blocked(env, asked, "floor", run=floors[0][0])
-        return _report(asked, "partly", runs=known.runs, commits=tuple(commits), kept=tuple(floors), files=files)
+        return _report(asked, "partly", runs=known.runs, commits=tuple(commits), kept=tuple(floors), files=files, plain=plain)
     await keys.hear(Erasing(known.id, known.subject, (), (), "done"))
-    return _report(asked, "erased", runs=known.runs, commits=(*sorted(asked.commits), *commits), files=files)
+    return _report(asked, "erased", runs=known.runs, commits=(*sorted(asked.commits), *commits), files=files, plain=plain)
 
 
 def _without_decisions(run: KeyName) -> tuple[KeyName, ...]:
@@ -230,7 +233,7 @@ async def _floors(env: Env, keys: KeyStore, runs: Sequence[str]) -> list[tuple[s
         plan = await keys.plan(run)
         if plan is None or not plan.floor:
             continue
-        names = {n for n, _ in (await erased.parts(env.ledger, run)).get(f"run/{run}", ()) if n.kind == "decision"}
+        names = {n for n, _ in await erased.parts(env.ledger, run) if n == KeyName(f"run/{run}", "decision", n.period)}
         ends = max((until(n.period, plan.floor) for n in names), default=0)
         if ends > now:
             out.append((run, "legal_obligation", ends))
@@ -261,6 +264,16 @@ async def _end(env: Env, run: str, signer: Signer | None) -> bool:
     except Conflict:  # somebody drives it, and has heard
         return False
     return await over(env, run)
+
+
+async def _plain(env: Env, runs: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """What no key can take back."""
+    below, out = erased.stored(env.ledger), []
+    for run in runs:
+        many = len([p async for p in below.payloads(run) if p.form == "plain"])
+        many += len([body async for _, _, body in below.mailbox(run) if not body.startswith(sealing.MAIL)])
+        out += [(run, many)] if many else []
+    return tuple(out)
 
 
 # -- what was given away ---------------------------------------------------------------------------------------------------------

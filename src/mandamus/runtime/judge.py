@@ -24,8 +24,8 @@ from mandamus.core.duties import needs_approval
 from mandamus.core.payload import card_digest
 from mandamus.core.records import Ask, Issued, Reserve
 from mandamus.core.rules import CLOCK_AGE, RECONCILE_TRIES
-from mandamus.core.run import Action, Waiting, decision_of, late, levels, ripe
-from mandamus.runtime import engines, handoff, mail, people
+from mandamus.core.run import Action, Waiting, decision_of, late, ripe
+from mandamus.runtime import engines, handoff, levels, mail, people
 from mandamus.runtime.batch import Batch
 from mandamus.runtime.env import ulid
 from mandamus.runtime.session import Session
@@ -54,7 +54,7 @@ class Judging(Batch):
         facts, said = f.PeopleFacts(), people.NOBODY
         if lent or action.granted or action.request or action.awaits:
             said = await people.counted(self, action, lambda met: _wanted(self, tool, action, args, met, sums), lent)
-            met = tuple(sorted({*said.met, *levels(self.run, action.seq)}))
+            met = tuple(sorted({*said.met, *await levels.held(self.s, action.seq)}))
             facts = f.PeopleFacts(allowed=said.allowed, approved=len(said.people), met=met, roles=people.roles(self.s, said.people))
         stopped = self.s.env.log.stopped(self.s.bound.spec.name, self.s.env.tenant, self.s.env.trust) or await handoff.stopped(self)
         below, exhausted = handed_down(self, tool, action) if tool.agent else ((), "")

@@ -86,6 +86,8 @@ class LogBook:
         self.policies: dict[str, str] = {}
         self._stops: list[tuple[int, r.StopRequested, bytes]] = []
         self.changes: list[r.KeyChanged] = []
+        self._nonces: set[str] = set()
+        self._unsigned: list[int] = []
 
     async def open(self, origin: str, keys: Callable[[], Sequence[r.NamedKey]], clock: Clock, quorum: int = 1) -> None:
         """Read the chain, or begin it: only then are the keys asked for, and read from their files. `quorum`: of administrators."""
@@ -158,13 +160,26 @@ class LogBook:
             case r.VoteWithdrawn() as fact:
                 self._withdrawn.add(fact.ballot)
             case r.PolicyChanged() as fact:
-                self.policies[fact.agent] = fact.new
+                if await self._agreed(record):
+                    self.policies[fact.agent] = fact.new
             case r.KeyChanged() as fact:
-                self.changes.append(fact)
+                if fact.new is UNSET or await self._agreed(record):
+                    self.changes.append(fact)
             case r.StopRequested() as fact:
                 self._stops.append((record.seq, fact, await self._signed(record, "statement") if record.body else b""))
             case _:
                 pass
+
+    async def _agreed(self, record: r.AnyRecord) -> bool:
+        """Whether the administrators whom the log names have signed this widening, for the first time. One that they have not is passed
+        over (see `ignored`): whoever can write the ledger can write it."""
+        assert self.opened is not None
+        envelope = await self._signed(record, "statement") if record.body else b""
+        keys = authority.administrators(self.opened, self.changes)
+        if not authority.check_statement(envelope, record.fact, self.opened, keys, self._nonces):
+            return True
+        self._unsigned.append(record.seq)
+        return False
 
     async def _signed(self, record: r.AnyRecord, part: str) -> bytes:
         payload = await self.ledger.payload(LOG, record.seq, part)
@@ -235,9 +250,9 @@ class LogBook:
         return Allowance(ballots.ballot_digest(found[1]), found[0], found[1])
 
     def ignored(self, trust: Trust) -> list[int]:
-        """Standing votes and stops on the chain that count for nothing: an incident."""
+        """Changes, standing votes and stops on the chain that count for nothing: an incident."""
         votes = [seq for seq, envelope in self._standing if self._allowance(envelope, trust) is None]
-        return votes + [seq for seq, fact, envelope in self._stops if self._why_not(fact, envelope, trust)]
+        return self._unsigned + votes + [seq for seq, fact, envelope in self._stops if self._why_not(fact, envelope, trust)]
 
     async def append(self, drafts: Sequence[Draft], *, raises: bool = False, numbered: bool = False) -> Head:
         """Compare and append; read and try again when somebody else was first.

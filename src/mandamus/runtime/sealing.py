@@ -39,6 +39,7 @@ BLOB = b"mandamus/v1/blob\0"
 MAIL = b"mandamus/v1/sealed-mail\0"
 NONCE, TAG = 12, 16
 PLANS_MAX = KNOWN_MAX = 4_096
+READ_MS = 100  # how old a reader's knowledge of destroyed keys may be
 
 
 class SealedLedger:
@@ -59,9 +60,9 @@ class SealedLedger:
         self._subjects: dict[str, str] = {}
 
     # -- what is known of the key store --------------------------------------------------------------------------------------
-    def _fresh(self) -> None:
-        """What another process destroyed is not used any longer. Asked once for each append and each reading."""
-        version = self.keys.version()
+    async def _fresh(self, old_ms: int = 0) -> None:
+        """What another process destroyed is not used any longer. Asked once for each append, and while reading."""
+        version = await self.keys.version(old_ms)
         if version != self._version or len(self._boxes) + len(self._subjects) > KNOWN_MAX:
             self._version = version
             self._boxes.clear()
@@ -78,7 +79,7 @@ class SealedLedger:
 
     async def pseudonym(self, subject: str) -> str:
         """What records call a subject; made at its first mention."""
-        self._fresh()
+        await self._fresh()
         if subject not in self._subjects:
             self._subjects[subject] = await self.keys.pseudonym(subject)
         return self._subjects[subject]
@@ -160,7 +161,7 @@ class SealedLedger:
         if len(given) == len(payloads) and all(a is b for a, b in zip(given, payloads)):
             return closed
         await self._ready()
-        self._fresh()
+        await self._fresh()
         heads = {h.seq: h for h in map(header, records)}
         closed = [await self._seal(p, heads.get(p.seq), plan) if p.form == "plain" else p for p in payloads]
         self._sealed[run] = payloads, closed
@@ -225,7 +226,7 @@ class SealedLedger:
         part = head.part(p.part)
         if part is None:
             return p
-        self._fresh()
+        await self._fresh(READ_MS)
         name = key_name(p.run, part, head.at)
         box = await self._box(name)
         if box is None:
@@ -335,12 +336,6 @@ def put_on(env: Env, make: bool) -> SealedLedger | None:
     if sealing is None and env.open_keys is not None and (keys := env.open_keys(make)) is not None:
         env.ledger = env.sealing = sealing = SealedLedger(env.ledger, keys)
     return sealing
-
-
-def stored(ledger: Ledger) -> Ledger:
-    """The ledger below what seals: its payloads as they are."""
-    inner: Ledger = getattr(ledger, "inner", ledger)
-    return inner
 
 
 async def found(env: Env, run: str) -> None:

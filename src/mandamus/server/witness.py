@@ -18,7 +18,7 @@ from typing import Any
 
 from mandamus.errors import EngineFault, Misuse
 from mandamus.ports import Signer
-from mandamus.proof.keys import COSIGNERS, VKey, b64, parse_vkey
+from mandamus.proof.keys import COSIGNER, COSIGNERS, ED25519, VKey, b64, parse_vkey
 from mandamus.proof.note import cosign_line
 from mandamus.proof.witnessing import ANOTHER_SIZE, GOOD, REQUEST_BYTES_MAX, SAYS, SIZE_TYPE, Logs, Turned, read_request
 from mandamus.server.http import Limits, Reply
@@ -38,6 +38,15 @@ def cosigner(signer: Signer) -> VKey:
             why="a key that signs logs or bundles must not cosign them", fix="mandamus key new FILE --name NAME --kind cosigner",
         )  # fmt: skip
     return key
+
+
+class Cosigner:
+    """A key of a token as a witness's key: a token keeps no word of what its keys are for, so whoever names it here says so."""
+
+    def __init__(self, signer: Signer) -> None:
+        key = parse_vkey(signer.vkey)
+        self.vkey = str(VKey(key.name, COSIGNER, key.public)) if key.kind == ED25519 else signer.vkey
+        self.sign = signer.sign
 
 
 class Witness:

@@ -10,7 +10,8 @@ from mandamus.cli._codes import Pages
 NOTES: Pages = {
     "MDM-0900": (
         "Not a signed checkpoint",
-        "A checkpoint is a note of three lines (origin, size, root) with signature lines behind it, written as C2SP says. Fetch it again; if "
+        "A checkpoint is a note of three lines (origin, size, root) with signature lines behind it, written as C2SP says. Fetch it "
+        "again; if "
         "it is the same again, ask whoever serves the log.",
     ),
     "MDM-0901": (
@@ -27,6 +28,7 @@ NOTES: Pages = {
     ),
     "MDM-0904": (
         "Not a proof of a log",
-        "A proof begins with c2sp.org/tlog-proof@v1, then come an index, the hashes and the checkpoint. `mandamus log prove RUN` writes one.",
+        "A proof begins with c2sp.org/tlog-proof@v1, then come an index, the hashes and the checkpoint. `mandamus log prove RUN` "
+        "writes one.",
     ),
 }

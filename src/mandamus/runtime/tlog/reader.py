@@ -42,6 +42,7 @@ class Reader:
         self.store, self.origin = store, origin
         self._tiles: OrderedDict[tuple[int, int], Tile] = OrderedDict()
         self._tiles_max = tiles_max
+        self._last: tuple[tuple[int, int], list[bytes]] = ((-1, 0), [])  # runs that act together lie in one bundle
 
     # -- checkpoints -----------------------------------------------------------------------------------------------------------
     async def newest(self, kind: str) -> tuple[int, bytes] | None:
@@ -137,15 +138,24 @@ class Reader:
         except ProofError:
             if level == 0 and (index + 1) * WIDTH <= await self._floor():
                 raise await self._pruned(index * WIDTH) from None
-            raise
+            wide = await self._widest(level, index)
+            if wide <= width:
+                raise
+            return Tile(await read_tile(self.store, level, index, wide))  # nothing was ever signed at the size that is asked for
+
+    async def _widest(self, level: int, index: int) -> int:
+        """How far a tile has grown by the newest tree that was announced."""
+        size = max(await objects.sizes(self.store, objects.PENDING), default=0)
+        return min(WIDTH, (size >> (HEIGHT * level)) - index * WIDTH)
 
     # -- records ---------------------------------------------------------------------------------------------------------------
-    async def records(self, first: int, size: int) -> AsyncIterator[tuple[int, bytes]]:
-        """(leaf, record) of leaves [first, size), bundle by bundle. Raises ProofError, Refused for what was pruned."""
-        for index in range(first // WIDTH, -(-size // WIDTH)):
-            raws = await self._bundle(index, size)
+    async def records(self, first: int, upto: int, size: int | None = None) -> AsyncIterator[tuple[int, bytes]]:
+        """(leaf, record) of leaves [first, upto) of a tree of `size` (else `upto`), by bundles. Raises ProofError, Refused for what was
+        pruned."""
+        for index in range(first // WIDTH, -(-upto // WIDTH)):
+            raws = await self._bundle(index, size or upto)
             for leaf, raw in enumerate(raws, index * WIDTH):
-                if first <= leaf < size:
+                if first <= leaf < upto:
                     yield leaf, raw
 
     async def record(self, index: int, size: int) -> bytes:
@@ -154,6 +164,8 @@ class Reader:
 
     async def _bundle(self, index: int, size: int) -> list[bytes]:
         width = min(WIDTH, size - index * WIDTH)
+        if self._last[0] == (index, width):
+            return self._last[1]
         try:
             raws = unbundle(await read_entries(self.store, index, width), entries_path(index, width))
         except ProofError:
@@ -162,7 +174,8 @@ class Reader:
             raise
         if len(raws) < width:
             raise ProofError("an entry bundle of the log is too short", code="MDM-0932", where=entries_path(index, width))
-        return raws[:width]
+        self._last = ((index, width), raws[:width])
+        return self._last[1]
 
     async def part(self, kind: str, index: int, width: int) -> bytes:
         """A tile of a level, or with kind "entries" a bundle, exactly so wide: what a client that knows a checkpoint asks for."""

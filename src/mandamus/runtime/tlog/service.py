@@ -70,6 +70,7 @@ class TenantLog:
         self.cosigning = Cosigning(self.points, witnesses, self, now)
         self.ledger, self.store, self.spans, self.origin = ledger, store, spans, key.name
         self._now, self._warn, self._every, self._within_s, self._tick_s = now, warn, every, within_s, tick_s
+        self.frozen = False  # the ledger goes on elsewhere, and its log with it: nothing more is written here
         self._closed = False
         self._said = ""
         self._rounds, self._held_until = 0, 0.0
@@ -147,14 +148,10 @@ class TenantLog:
         Raises Misuse for a record that there is not, Unavailable when none covers it yet, ProofError when the proof would not hold.
         """
         raw = await self._record(run, seq)
-        leaf = self.spans.leaf(run, seq)
-        if leaf is None:
-            await self.catch_up()
-            leaf = self.spans.leaf(run, seq)
         shown = under or await self._best(run, seq)
-        if leaf is None or shown is None or leaf >= shown.checkpoint.size:
+        leaf, point = self.spans.leaf(run, seq), shown.checkpoint
+        if leaf is None or leaf >= point.size:
             raise self._not_had(run, seq, SEALED)
-        point = shown.checkpoint
         path = await self.reader.inclusion(leaf, point.size)
         if not verify_inclusion(leaf_hash(raw), leaf, point.size, path, point.root):
             raise checks.other_tree("the ledger's record is not the leaf of the log", f"run {run} (event {seq})", f"leaf {leaf}", "another")
@@ -165,9 +162,10 @@ class TenantLog:
             return raw
         raise Misuse("there is no such record", code="MDM-0250", where=f"run {run} (event {seq})", fix="mandamus runs")
 
-    async def _best(self, run: str, seq: int) -> Shown | None:
+    async def _best(self, run: str, seq: int) -> Shown:
+        """A stored checkpoint that covers the record, a witnessed one first; else the next one."""
         found = None if self.offers(WITNESSED) else await self._covering(run, seq, WITNESSED)
-        return found or await self._covering(run, seq, SEALED)
+        return found or await self.covered(run, seq, SEALED)
 
     async def consistency(self, old: int, new: int) -> list[bytes]:
         """The proof that the tree of `new` leaves begins with that of `old`."""
@@ -200,6 +198,8 @@ class TenantLog:
 
     async def begin(self) -> None:
         """`check`, and from now on in the background of this event loop whatever the ledger takes is signed, until `close`."""
+        if self.frozen:
+            return
         await self.check()
         if self._pacing is None:
             self._pacing = asyncio.get_running_loop().create_task(self._pace())
@@ -209,6 +209,9 @@ class TenantLog:
         return await self._turn()
 
     async def _round(self) -> int:
+        if self.frozen:
+            stored = await self.reader.newest(SIGNED)
+            return stored[0] if stored else 0
         await self._hold()
         await self.cosigning.ask(self._empty)
         before = self.sequencer.signed
@@ -250,12 +253,16 @@ class TenantLog:
         return write(empty.text, [sign_line(empty.text, self.sequencer.key, self.sequencer.sign)])
 
     # -- by itself -------------------------------------------------------------------------------------------------------------
+    def pace(self, every: int, within_s: float) -> None:
+        """From now on a checkpoint after so many records, or so long after the first of them."""
+        self._every, self._within_s = every, within_s
+
     async def _pace(self) -> None:
         since = 0.0
         while True:
             await asyncio.sleep(self._tick_s)
             try:
-                if not await self._mine():
+                if self.frozen or not await self._mine():
                     await asyncio.sleep(self._within_s)
                     continue
                 waiting = await self._waiting()
@@ -306,6 +313,8 @@ class TenantLog:
             await self.store.close()
 
     async def _last_round(self) -> None:
+        if self.frozen:
+            return
         if await self._behind():
             await self._turn()
         if self.cosigning.witnesses and await self.newest(SEALED):

@@ -72,7 +72,7 @@ async def follow(spans: Spans, reader: Reader, size: int, tell: Callable[[int], 
         at = await _from_pruned(spans, reader)
     while at < size:
         upto = min(size, at + CHUNK)
-        found = [(leaf, raw) async for leaf, raw in reader.records(at, upto)]
+        found = [(leaf, raw) async for leaf, raw in reader.records(at, upto, size)]
         for leaf, raw in found:
             if leaf_hash(raw) != await reader.leaf(leaf, size):
                 raise ProofError("a record of the log is not its leaf", code="MDM-0932", where=f"leaf {leaf}")
