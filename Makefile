@@ -47,7 +47,7 @@ test: $(STAMP) ## everything that one machine can run (under 10 minutes); of the
 	$(RUN_TESTS) -n 2 --dist loadfile tests
 
 slow: $(STAMP) ## the longest walks to their end: every byte of whole bundles, signals at hundreds of places, 3000 seeds (about 8 minutes)
-	$(RUN_TESTS) -n 2 -m slow tests/attack tests/crash
+	$(RUN_TESTS) -n 2 -m slow tests/attack tests/crash tests/verifiers
 
 chaos: $(STAMP) ## real servers and workers killed, paused and cut apart under load; as root with partitions (about 4 minutes)
 	$(RUN_TESTS) -s -m slow tests/chaos

@@ -3,7 +3,7 @@
     python bench/w07_html.py [--turns 12500] [--rounds 5] [--json out.json]
 
 A turn of ours is eight records and six payloads: 12,500 turns are 100,000 events. `wall_s`: from the button to the drawn report; `cpu_s`:
-of the page's process, all its threads; `first`: the round before anything was compiled. The library's time over the same bytes is beside it.
+of the page's process, all its threads; `first`: the round before anything was compiled. Beside it the library's time over the same bytes.
 """
 
 from __future__ import annotations

@@ -376,7 +376,7 @@ class Wraps(Protocol):
 
 class Erasing(Struct, frozen=True):
     """What a key store still has to do, or has done, for one erasure. `state`: asked, off (out of use, and can come back), destroyed
-    (nothing told yet), done. `keys` are selectors; `subject` "" = a retention clock asked."""
+    (nothing told yet), partly (the rest follows), done. `keys` are selectors; `subject` "" = a retention clock asked."""
 
     id: str
     subject: str

@@ -185,7 +185,7 @@ def open_ledger(uri: str, clock: Callable[[], int] | None = None, *, tier: str =
 KEYSTORE, ELSEWHERE = "keystore.db", "keystore.at"
 
 
-def keys_file(uri: str) -> Path | None:
+def keys_file(uri: str, home: Home | None = None) -> Path | None:
     """Where the keys of a ledger's sealed payloads lie: what `MANDAMUS_KEYS` names, else beside its own keys. None: it does not last,
     or they lie on a server."""
     if not ledger_store(uri).lasts:
@@ -197,16 +197,16 @@ def keys_file(uri: str) -> Path | None:
         found = f"{named.partition(':')[0][:20]}:"
         expected = "sqlite:///FILE, or postgres://USER@HOST/DB for several hosts"
         raise Misuse("MANDAMUS_KEYS names no key store", code="MDM-0961", expected=expected, found=found)
-    folder = home_of(uri).folder
+    folder = (home.folder if home is not None else None) or home_of(uri).folder
     assert folder is not None, "a ledger that lasts has a home"
     if not named and (folder / ELSEWHERE).exists():  # this ledger was copied, and its keys were not
         named = (folder / ELSEWHERE).read_text("utf-8").strip()
     return Path(named.removeprefix("sqlite:///")) if named else folder / KEYSTORE
 
 
-def keys_of(uri: str, *, make: bool) -> KeyStore | None:
+def keys_of(uri: str, *, make: bool, home: Home | None = None) -> KeyStore | None:
     """The key store of a ledger. Without `make`, None where there is none yet; its file is made with the first key in any case."""
-    path, kek, named = keys_file(uri), os.environ.get("MANDAMUS_KEK", ""), os.environ.get("MANDAMUS_KEYS", "")
+    path, kek, named = keys_file(uri, home), os.environ.get("MANDAMUS_KEK", ""), os.environ.get("MANDAMUS_KEYS", "")
     if ledger_store(uri).lasts and path is None:
         shared: KeyStore = load(KEYS[named.partition(":")[0]])(named, wraps_of(kek))
         return shared
@@ -329,7 +329,9 @@ async def open_env(
     where = ledger_uri(uri)
     clock = time or SystemTime()
     stands = home or home_of(where)
-    opened = ledger or open_ledger(where, clock.now, tier=tier)
+    opened = ledger
+    if opened is None:
+        opened = open_ledger(where, clock.now, tier=tier, keys=keys_of(where, make=ledger_store(where).server, home=home))
     sealing = opened if isinstance(opened, SealedLedger) else None
     try:
         signer = await _log_key(stands, opened)
@@ -338,7 +340,8 @@ async def open_env(
             opened = await witness.watched(opened, heads, origin, warn)
         env = Env(
             opened, clock, signer, stands.trust, origin, tenant=tenant, tier=tier, worker=worker, uri=where, warn=warn,
-            lease_ms=lease.from_environment(), open_keys=None if ledger else lambda make: keys_of(where, make=make), sealing=sealing,
+            lease_ms=lease.from_environment(), sealing=sealing,
+            open_keys=None if ledger else lambda make: keys_of(where, make=make, home=home),
         )  # fmt: skip
         env.log = LogBook(opened, clock, signer)
         env.home = stands

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,7 @@ import pytest
 from mandamus.cli.verify import More, main
 from mandamus.core.canonical import canon
 from mandamus.drivers import stamp_rfc3161
+from mandamus.errors import ProofError, Unavailable
 from mandamus.proof import verify
 from mandamus.proof.bundle import read
 from mandamus.proof.continuity import Head
@@ -239,6 +245,39 @@ class Authority:
         self._openssl("ts", "-reply", *config, "-queryfile", "query.tsq", *more, "-out", "reply.tsr")
         return (self.folder / "reply.tsr").read_bytes()
 
+    def answer(self, query: bytes, *more: str) -> bytes:
+        """What an authority sends back for somebody else's request."""
+        (self.folder / "query.tsq").write_bytes(query)
+        config = ("-config", "ts.cnf", "-section", "tsa_config")
+        self._openssl("ts", "-reply", *config, "-queryfile", "query.tsq", *more, "-out", "reply.tsr")
+        return (self.folder / "reply.tsr").read_bytes()
+
+    @contextmanager
+    def serving(self, respond: Callable[[bytes], tuple[int, bytes]]) -> Iterator[str]:
+        """The authority behind HTTP, on a free port; `respond` gives status and body for a request."""
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                status, body = respond(self.rfile.read(int(self.headers["content-length"])))
+                self.send_response(status)
+                self.send_header("content-type", "application/timestamp-reply")
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/tsr"
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
     @property
     def root(self) -> Path:
         return self.folder / "root.pem"
@@ -298,3 +337,35 @@ def test_a_stamp_from_the_future_or_from_before() -> None:
     for time, code in ((NOW + 300, 0), (NOW + 301, 1), (NOW - 7200 - 3600, 1), (NOW - 7200, 0)):
         report = verify(raw, demanding(), Beside(now=NOW, stamp=lambda reply, message, t=time: t))  # type: ignore[misc]
         assert report.exit_code == code, (time - NOW, report.broken)
+
+
+@pytest.mark.service
+def test_an_authority_behind_http(tmp_path: Path) -> None:
+    """The request carries a nonce, and the reply to another question is refused; so is what is none, and an authority that fails."""
+    authority, message = Authority(tmp_path / "tsa"), b"a checkpoint"
+
+    def asked(respond: Callable[[bytes], tuple[int, bytes]]) -> bytes:
+        with authority.serving(respond) as url:
+            return asyncio.run(stamp_rfc3161.stamp(url, message))
+
+    reply = asked(lambda query: (200, authority.answer(query)))
+    assert stamp_rfc3161.reader(authority.root.read_bytes())(reply, message) > 1_700_000_000
+    for respond in (lambda query: (200, reply), lambda query: (200, b"no reply at all")):
+        with pytest.raises(ProofError):
+            asked(respond)
+    with pytest.raises(Unavailable):
+        asked(lambda query: (503, b""))
+    with pytest.raises(Unavailable):
+        asyncio.run(stamp_rfc3161.stamp("http://127.0.0.1:1/tsr", message))
+
+
+def test_a_reply_with_the_whole_chain_is_refused(tmp_path: Path) -> None:
+    """`openssl ts -reply -chain` puts the certificates in an order that DER forbids; strict readers refuse it, and say so cleanly."""
+    authority = Authority(tmp_path / "tsa")
+    query = authority.folder / "query.tsq"
+    authority.reply(b"message")
+    chained = authority.answer(query.read_bytes(), "-chain", "root.pem")
+    read = stamp_rfc3161.reader(authority.root.read_bytes())
+    with pytest.raises(ProofError) as refused:
+        read(chained, b"message")
+    assert refused.value.diagnosis.code == "MDM-0669"

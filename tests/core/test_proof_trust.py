@@ -7,7 +7,7 @@ import pytest
 from mandamus.errors import Misuse
 from mandamus.proof import Trust
 from mandamus.proof.trust import TRUST_BYTES_MAX
-from tests.samples import ADMIN, ALICE, ALICE_2, BOB, BUNDLE_KEY, CAROL, LOG_KEY, ORIGIN, STRANGER, TRUST_TEXT, W1, W2, W3, trust
+from tests.samples import ADMIN, ALICE, ALICE_2, BUNDLE_KEY, CAROL, LOG_KEY, ORIGIN, STRANGER, TRUST_TEXT, W1, W2, W3, trust
 
 
 def test_what_a_trust_file_says() -> None:
@@ -31,7 +31,9 @@ def test_its_digest_is_of_what_it_says_not_of_how_it_is_written() -> None:
 
 
 def test_witnesses_groups_and_quorum_are_read() -> None:
-    text = f"log {LOG_KEY.key}\nwitness w1 {W1.key}\nwitness w2 {W2.key}\nwitness w3 {W3.key}\ngroup g 1 w1 w2\ngroup h all g w3\nquorum h\n"
+    text = (
+        f"log {LOG_KEY.key}\nwitness w1 {W1.key}\nwitness w2 {W2.key}\nwitness w3 {W3.key}\ngroup g 1 w1 w2\ngroup h all g w3\nquorum h\n"
+    )
     roots = trust(text)
     assert (roots.quorum, roots.groups["g"].k, roots.groups["h"].k) == ("h", 1, 2)
     assert set(roots.witnesses) == {"w1", "w2", "w3"}

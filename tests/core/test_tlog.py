@@ -264,21 +264,19 @@ def test_old_checkpoints_are_thinned_and_those_that_a_record_names_stay() -> Non
     async def play() -> None:
         stand = Stand()
         tlog = stand.process()
-        reached = 0
+        reached: list[int] = []
         for n in range(300):
             await stand.writer.write("01RUNA", 3)
             stand.now += 600_000_000 if n % 50 else 3 * compact.DAY
             await tlog.catch_up()
-            if n == 10:
-                reached = (await tlog.reach("01RUNA", 5, "sealed")).size
+            if n in (10, 11, 12, 13, 14):
+                reached.append((await tlog.reach("01RUNA", 3 * n, "sealed")).size)
         await compact.tidy(stand.store, [], stand.now)
         left = await objects.sizes(stand.store, SIGNED)
         assert left[-64:] == [3 * n for n in range(237, 301)]
         assert left == await objects.sizes(stand.store, PENDING)
         assert 64 < len(left) < 150
-        assert reached in left
-        shown = await tlog.at(reached)
-        assert shown is not None
+        assert set(reached) <= set(left), "a record names them, also several of one hour"
         later = stand.process()
         await stand.writer.write("01RUNA", 3)
         await later.catch_up()

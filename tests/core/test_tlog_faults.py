@@ -1,179 +1,24 @@
-"""What a crash, an old backup, a second writer or a changed object does to the log: it goes on with its tree, or stops and says why."""
+"""What an old backup, a second writer or a changed object does to the log: it stops, signs nothing, and says which and why."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator
 
 import pytest
 
+from mandamus.core.records import event_hash
+from mandamus.core.seal import Position
 from mandamus.drivers.ledger_memory import MemoryLedger
 from mandamus.drivers.spans_sqlite import Spans
-from mandamus.drivers.store_memory import MemoryStore
-from mandamus.errors import MandamusError, ProofError, Unavailable
-from mandamus.proof.note import parse_checkpoint, parse_note
+from mandamus.errors import MandamusError, ProofError
 from mandamus.proof.tree import entries_path, tile_path
 from mandamus.runtime.tlog import objects
-from mandamus.runtime.tlog.objects import CHECKPOINT, COSIGNED, PENDING, SIGNED
+from mandamus.runtime.tlog.objects import CHECKPOINT, PENDING, SIGNED
 from mandamus.runtime.tlog.reader import Reader
-from mandamus.testing.power import Power, PowerCut
-from tests.core.tlog_stand import Stand, key
+from mandamus.testing.conformance.chains import Chain, replied
+from tests.core.tlog_stand import Notary, Stand, key
 
 
-class CutStore:
-    """A store on a power switch: the process is gone before a write, or after it before anybody hears of it. Reading goes on."""
-
-    def __init__(self, inner: MemoryStore, power: Power) -> None:
-        self.inner, self.power = inner, power
-        self.signed: list[tuple[int, bytes]] = []  # whatever left the key, also what was never stored
-
-    async def get(self, path: str) -> bytes | None:
-        return await self.inner.get(path)
-
-    def list(self, prefix: str = "") -> AsyncIterator[str]:
-        return self.inner.list(prefix)
-
-    async def put_new(self, path: str, raw: bytes) -> bool:
-        self.power.place(f"before {path}")
-        done = await self.inner.put_new(path, raw)
-        self.power.place(f"after {path}")
-        return done
-
-    async def put(self, path: str, raw: bytes) -> None:
-        self.power.place(f"before {path}")
-        await self.inner.put(path, raw)
-        self.power.place(f"after {path}")
-
-    async def delete(self, path: str) -> None:
-        self.power.place(f"before {path}")
-        await self.inner.delete(path)
-        self.power.place(f"after {path}")
-
-    async def close(self) -> None:
-        return None
-
-
-class Notary:
-    """Wraps the log's key: keeps every checkpoint that was ever signed, stored or not. No two of one size may differ."""
-
-    def __init__(self, stand: Stand) -> None:
-        self.roots: dict[int, bytes] = {}
-        inner = stand.signer.sign
-
-        def sign(message: bytes) -> bytes:
-            point = parse_checkpoint(message.decode())
-            assert self.roots.setdefault(point.size, point.root) == point.root, "two roots of one size were signed"
-            return inner(message)
-
-        stand.signer.sign = sign  # type: ignore[method-assign]
-
-
-def all_cuts() -> int:
-    """How many places a life of three rounds has."""
-
-    async def count() -> int:
-        stand = Stand()
-        power = Power()
-        await _life(stand, power, [])
-        return len(power.trace)
-
-    return asyncio.run(count())
-
-
-async def _life(stand: Stand, power: Power, spans: list[Spans]) -> None:
-    """Three rounds on one process, across the borders of tiles."""
-    tlog = stand.process(store=CutStore(stand.store, power), spans=spans[0] if spans else None)
-    for many in (3, 250, 9):
-        await stand.writer.write("01RUNA", many)
-        await stand.writer.write("01RUNB", 2)
-        await tlog.catch_up()
-
-
-async def _recovered(stand: Stand, notary: Notary, spans: Spans) -> None:
-    """The next process goes on; the log is the whole ledger in the feed's order, and holds everything that was ever signed."""
-    tlog = stand.process(spans=spans)
-    await tlog.check()
-    await stand.writer.write("01RUNB", 1)
-    size = await tlog.catch_up()
-    assert size == stand.writer.tree.size
-    for old, root in notary.roots.items():
-        assert stand.writer.tree.root(old) == root, f"what was signed at size {old} is no beginning of the log"
-    pending, signed = await objects.sizes(stand.store, PENDING), await objects.sizes(stand.store, SIGNED)
-    assert set(signed) <= set(pending)
-    assert [raw async for _, raw in tlog.reader.records(0, size)] == [f.raw async for f in stand.ledger.feed()]
-    assert parse_checkpoint(parse_note(stand.store.objects[CHECKPOINT]).text).size == size
-
-
-@pytest.mark.parametrize("keeps_index", [False, True])
-def test_the_power_goes_at_every_write_and_the_next_process_goes_on(keeps_index: bool) -> None:
-    """A crash at any step leaves nothing that was signed and is not a beginning of the log; no record is lost or doubled."""
-
-    async def play(cut: int) -> None:
-        stand = Stand()
-        notary, spans = Notary(stand), Spans.open(None)
-        with pytest.raises(PowerCut):
-            await _life(stand, Power((cut,)), [spans])
-        await _recovered(stand, notary, spans if keeps_index else Spans.open(None))
-
-    cuts = all_cuts()
-    assert cuts > 30
-    for cut in range(cuts):
-        asyncio.run(play(cut))
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_the_power_goes_again_and_again(seed: int) -> None:
-    async def play() -> None:
-        rng, stand = random.Random(seed), Stand()
-        notary, spans = Notary(stand), Spans.open(None)
-        for _ in range(12):
-            store = CutStore(stand.store, Power((rng.randrange(14),)))
-            tlog = stand.process(store=store, spans=spans if rng.random() < 0.7 else Spans.open(None))
-            try:
-                for _ in range(4):
-                    await stand.writer.some(rng, rng.randint(1, 60))
-                    await tlog.catch_up()
-            except PowerCut:
-                pass
-        await _recovered(stand, notary, spans)
-
-    asyncio.run(play())
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_two_processes_on_one_ledger_and_one_store_write_one_log(seed: int) -> None:
-    """Safety never rests on who holds the duty: both write the same bytes, and whoever is behind goes on from the other's tree."""
-
-    async def play() -> None:
-        rng, stand = random.Random(seed), Stand()
-        notary = Notary(stand)
-
-        class Slow(MemoryStore):
-            async def put_new(self, path: str, raw: bytes) -> bool:
-                await asyncio.sleep(rng.random() / 500)
-                return await super().put_new(path, raw)
-
-        shared = Spans.open(None)
-        logs = [stand.process(store=Slow(stand.store), spans=shared if seed % 2 else None) for _ in range(3)]
-
-        async def work(n: int) -> None:
-            for _ in range(12):
-                await asyncio.sleep(rng.random() / 300)
-                await logs[n].catch_up()
-
-        async def write() -> None:
-            for _ in range(60):
-                await stand.writer.some(rng, 8)
-                await asyncio.sleep(rng.random() / 1000)
-
-        await asyncio.gather(write(), *(work(n) for n in range(3)))
-        await _recovered(stand, notary, Spans.open(None))
-
-    asyncio.run(play())
-
-
-# -- evidence that does not fit ----------------------------------------------------------------------------------------------------
 async def _signed(rounds: int = 3) -> Stand:
     stand = Stand()
     tlog = stand.process()
@@ -221,7 +66,7 @@ def _other(stand: Stand, run: str) -> list[bytes]:
     raw = stand.ledger._store.records[run][49]
     chain = Chain(run, stand.writer.chains[run].first)
     chain.at = Position(run, 49, event_hash(raw), decode(raw).epoch)
-    return [x.raw for x in chain.next()]
+    return [x.raw for x in chain.next(replied())]
 
 
 def test_a_run_that_the_ledger_lost_is_named_too() -> None:
@@ -373,47 +218,42 @@ def test_the_store_of_another_log_is_not_written_to() -> None:
     asyncio.run(play())
 
 
-def test_a_store_that_does_not_answer_stops_no_run_and_is_gone_on_with() -> None:
+def test_a_row_of_another_tree_at_the_size_that_is_announced_stops_it() -> None:
+    """unique(origin, size): whoever finds another root there signs nothing."""
+    import msgspec
+
     async def play() -> None:
         stand = Stand()
-        said: list[str] = []
-
-        class Away(MemoryStore):
-            silent = False
-
-            async def put_new(self, path: str, raw: bytes) -> bool:
-                if self.silent:
-                    raise Unavailable("no answer", outcome="unknown", code="MDM-0918")
-                return await super().put_new(path, raw)
-
-        store = Away(stand.store)
-        tlog = stand.process(store=store, warn=said.append, within_s=0.01)
-        await tlog.begin()
-        await stand.writer.write("01RUNA", 300)
-        store.silent = True
-        while not said:
-            await asyncio.sleep(0.05)
-        assert "goes on when it does" in said[0]
+        notary = Notary(stand)
         await stand.writer.write("01RUNA", 3)
-        store.silent = False
-        await tlog.reach("01RUNA", 302, "sealed")
-        await tlog.close()
-        assert len(said) == 1
+        tlog = stand.process()
+        await tlog.catch_up()
+        row = objects.unpack(stand.store.objects[objects.name(PENDING, 3)], objects.Pending, "pending", tlog.origin)
+        foreign = msgspec.structs.replace(row, size=5, root="ab" * 32)
+        stand.store.objects[objects.name(PENDING, 5)] = objects.pack(foreign)
+        await stand.writer.write("01RUNA", 2)
+        with pytest.raises(ProofError, match="MDM-0933") as refused:
+            await tlog.catch_up()
+        assert refused.value.diagnosis.where == objects.name(PENDING, 5)
+        assert set(notary.roots) == {3}
 
     asyncio.run(play())
 
 
-def test_what_the_ledger_took_is_signed_when_the_process_ends() -> None:
+def test_a_ledger_of_the_same_length_with_another_record_is_refused() -> None:
     async def play() -> None:
-        stand = Stand()
-        tlog = stand.process()
-        await tlog.begin()
-        await stand.writer.write("01RUNA", 3)
-        assert await tlog.lag() == 3
-        await tlog.close()
-        await tlog.close()
-        assert await objects.sizes(stand.store, SIGNED) == [3]
-        assert await objects.sizes(stand.store, COSIGNED) == []
-        assert await stand.process().lag() == 0
+        stand = await _signed(1)
+        other = MemoryLedger()
+        for run, was in stand.ledger._store.records.items():
+            await other.append(run, None, was[:50])
+        await other.append("01RUNB", await other.head("01RUNB"), _other(stand, "01RUNB"))
+        for _ in range(9):
+            raw = other._store.records["01RUNB"][-1]
+            chain = Chain("01RUNB", stand.writer.chains["01RUNB"].first)
+            chain.at = Position("01RUNB", len(other._store.records["01RUNB"]) - 1, event_hash(raw), 1)
+            await other.append("01RUNB", await other.head("01RUNB"), [x.raw for x in chain.next()])
+        with pytest.raises(ProofError, match="MDM-0934") as refused:
+            await stand.process(ledger=other).check()
+        assert "run 01RUNB (event 50)" in refused.value.diagnosis.where
 
     asyncio.run(play())

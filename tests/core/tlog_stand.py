@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -14,12 +15,14 @@ from mandamus.drivers.spans_sqlite import Spans
 from mandamus.drivers.store_memory import MemoryStore
 from mandamus.ports import Head
 from mandamus.proof.keys import vkey
+from mandamus.proof.note import parse_checkpoint
 from mandamus.proof.tree import Tree, leaf_hash
 from mandamus.proof.trust import Trust
 from mandamus.runtime.tlog.reader import Reader
 from mandamus.runtime.tlog.sequencer import Sequencer
 from mandamus.runtime.tlog.service import TenantLog
 from mandamus.testing.conformance.chains import Chain, log_opened, opened, raws, turn
+from mandamus.testing.power import Power
 
 ORIGIN = "mandamus.local/suite"
 
@@ -80,3 +83,51 @@ class Stand:
         told = {"store": self.store, "ledger": self.ledger, "spans": None} | more
         ledger, store, spans = (told.pop(name) for name in ("ledger", "store", "spans"))
         return TenantLog(ledger, store, spans or Spans.open(None), self.signer, lambda: self.trust, self.tick, **told)
+
+
+class CutStore:
+    """A store on a power switch: the process is gone before a write, or after it before anybody hears of it. Reading goes on."""
+
+    def __init__(self, inner: MemoryStore, power: Power) -> None:
+        self.inner, self.power = inner, power
+        self.signed: list[tuple[int, bytes]] = []  # whatever left the key, also what was never stored
+
+    async def get(self, path: str) -> bytes | None:
+        return await self.inner.get(path)
+
+    def list(self, prefix: str = "") -> AsyncIterator[str]:
+        return self.inner.list(prefix)
+
+    async def put_new(self, path: str, raw: bytes) -> bool:
+        self.power.place(f"before {path}")
+        done = await self.inner.put_new(path, raw)
+        self.power.place(f"after {path}")
+        return done
+
+    async def put(self, path: str, raw: bytes) -> None:
+        self.power.place(f"before {path}")
+        await self.inner.put(path, raw)
+        self.power.place(f"after {path}")
+
+    async def delete(self, path: str) -> None:
+        self.power.place(f"before {path}")
+        await self.inner.delete(path)
+        self.power.place(f"after {path}")
+
+    async def close(self) -> None:
+        return None
+
+
+class Notary:
+    """Wraps the log's key: keeps every checkpoint that was ever signed, stored or not. No two of one size may differ."""
+
+    def __init__(self, stand: Stand) -> None:
+        self.roots: dict[int, bytes] = {}
+        inner = stand.signer.sign
+
+        def sign(message: bytes) -> bytes:
+            point = parse_checkpoint(message.decode())
+            assert self.roots.setdefault(point.size, point.root) == point.root, "two roots of one size were signed"
+            return inner(message)
+
+        stand.signer.sign = sign  # type: ignore[method-assign]

@@ -33,7 +33,7 @@ bank = Bank(os.environ["TEST_BANK"])
 
 class AskTheBank:
     async def find(self, operation_id: str) -> Found | Absent:
-        booked = bank.payments(operation_id)
+        booked = [x for x in bank.payments(operation_id) if int(x["id"].partition("-")[2]) > int(os.environ.get("TEST_BANK_BEFORE", "0"))]
         return Found(Receipt(id=booked[0]["id"])) if booked else Absent("the bank lists no payment of this operation")
 
 @tool(safety="financial", effect="reconcilable", reconcile=AskTheBank(), data=OWN, timeout="500ms")
@@ -83,6 +83,7 @@ class Stage:
         shutil.rmtree(self.work, ignore_errors=True)
         shutil.copytree(scene.folder, self.work)
         before = len(self.bank.payments())
+        os.environ["TEST_BANK_BEFORE"] = str(before)  # the folder is a copy: an earlier scene had the same run, and the same operation
         done, note = self.process(scene.command, step, signals)
         said = done.stdout + done.stderr
         ended = done.returncode in ENDS[signals] or (done.returncode == 5 and "doubted" in said)  # the bank was slow as well
@@ -127,6 +128,7 @@ def _stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     base = tmp_path_factory.mktemp("signals")
     with bank_process() as bank, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TEST_BANK", bank.url)
+        patch.setenv("TEST_BANK_BEFORE", "0")
         for name in [x for x in os.environ if x.startswith("MANDAMUS_")]:
             patch.delenv(name)
         stage = Stage(bank, {}, base / "work")

@@ -156,6 +156,10 @@ def test_a_backup_of_everything_is_found_by_the_witnesses(tmp_path: Path) -> Non
                     await restored.catch_up()
             assert "20" in refused.value.diagnosis.expected
             assert "10" in refused.value.diagnosis.found
+            asked, restored.cosigning.witnesses = restored.cosigning.witnesses, ()
+            with pytest.raises(ProofError, match="MDM-0951"):
+                await restored.catch_up()  # it was said once: that nobody says it now does not make it untrue
+            restored.cosigning.witnesses = asked
             assert store.objects == before, "nothing was announced or signed"
 
     played(story, tmp_path)
@@ -180,6 +184,24 @@ def test_two_stores_with_one_key_are_found_by_the_witnesses(tmp_path: Path) -> N
         await stand.writer.write("01RUNA", 10)
         assert (await mine.reach("01RUNA", 19, "witnessed")).size == 20
         await mine.close()
+
+    played(story, tmp_path)
+
+
+def test_what_is_shown_is_never_replaced_by_something_older(tmp_path: Path) -> None:
+    """Also when a quorum is asked for that only an older checkpoint has."""
+
+    async def story(stand: Watched, stack: AsyncExitStack) -> None:
+        tlog, asked = stand.asking(), stand.trust
+        await stand.writer.write("01RUNA", 5)
+        await tlog.reach("01RUNA", 4, "witnessed")
+        stand.trust = Trust.parse(f"log {stand.signer.vkey}\nquorum none\n")
+        await stand.writer.write("01RUNA", 5)
+        await tlog.catch_up()
+        assert check(stand.store.objects[CHECKPOINT], stand.trust, ORIGIN).checkpoint.size == 10
+        stand.trust = asked
+        await tlog.points.publish()
+        assert check(stand.store.objects[CHECKPOINT], stand.trust, ORIGIN).checkpoint.size == 10
 
     played(story, tmp_path)
 

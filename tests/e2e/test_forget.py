@@ -21,6 +21,7 @@ from mandamus.drivers.model_scripted import Step
 from mandamus.errors import EngineFault, Erased, Misuse, ProofError, Refused
 from mandamus.proof import dsse
 from mandamus.proof.keys import parse_vkey
+from mandamus.proof.note import parse_checkpoint, parse_note
 from mandamus.proof.verify import verify
 from mandamus.runtime import evidence, forget, holds, recover, retention
 from mandamus.testing import people
@@ -374,6 +375,13 @@ def test_what_a_profile_demands_is_kept_until_its_floor_and_goes_then(tmp_path: 
         assert (proof.ok, proof.exit_code) == (True, 3)
         [again] = await forget.resume(clinic.env)
         assert (again.state, again.commits) == ("partly", ())
+        await clinic.again()
+        forms = {p.part: p.form async for p in clinic.env.ledger.payloads(result.run_id)}
+        assert forms["decision"] == "plain", "a part that was told is no reason to take the rest for a backup's"
+        duty = retention.Forgetting()
+        await duty(clinic.env)
+        await duty(clinic.env)
+        assert len(await clinic.log("Erased")) == 1
         clinic.env.time.now = lambda: until + 1  # type: ignore[method-assign]
         [last] = await forget.resume(clinic.env)
         assert (last.state, len(last.commits)) == ("erased", 10)
@@ -558,6 +566,7 @@ def test_the_command_line_says_what_goes_writes_a_receipt_and_leaves_nothing(wor
     raw = (tmp_path / "receipt.json").read_bytes().rstrip(b"\n")
     said = json.loads(dsse.check(raw, "application/vnd.mandamus.erasure+json", [bundler]).payload)
     assert (said["state"], len(said["commits"]), said["subject"]) == ("erased", 10, done["subject"])
+    assert parse_checkpoint(parse_note(said["checkpoint"].encode()).text).size > said["log"]["seq"]
 
 
 def test_holds_by_the_command_line(world: World, tmp_path: Path) -> None:

@@ -62,10 +62,10 @@ class Builder:
 @functools.cache
 def cases() -> tuple[Case, ...]:
     """Everything, each name once."""
-    from tests.verifiers import corpus_chain, corpus_log, corpus_odd, corpus_people, corpus_runs, corpus_shown
+    from tests.verifiers import corpus_chain, corpus_log, corpus_more, corpus_odd, corpus_people, corpus_runs, corpus_shown
 
     made: list[Case] = []
-    for module in (corpus_chain, corpus_shown, corpus_people, corpus_log, corpus_odd, corpus_runs):
+    for module in (corpus_chain, corpus_shown, corpus_people, corpus_log, corpus_odd, corpus_more, corpus_runs):
         made += module.made()
     names = [case.name for case in made]
     assert len(set(names)) == len(names), [name for name in names if names.count(name) > 1]

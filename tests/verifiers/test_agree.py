@@ -18,7 +18,7 @@ from mandamus.proof.verify import Beside
 from tests.verifiers.corpus import ELSEWHERE, NUMBERS, Case, cases
 from tests.verifiers.single import SCRIPT, SINGLE, by_single, said
 
-GROUPS = ("chain", "log", "odd", "people", "runs", "shown")
+GROUPS = ("chain", "log", "more", "odd", "people", "runs", "shown")
 
 
 def beside(case: Case) -> Beside:

@@ -207,3 +207,10 @@ def test_nothing_from_a_file_reaches_the_terminal_as_it_is(files: tuple[str, str
         done = run(str(tmp_path / "odd"), "--trust", files[1], *args)
         assert done.returncode == 1
         assert all(" " <= c <= "~" or c == "\n" for c in done.stdout)
+
+
+def test_the_bundle_of_a_period_is_not_called_broken() -> None:
+    """It is another format, which this file does not read: cannot tell, and never a false alarm."""
+    report = SINGLE.verify(b'{"bundle":"mandamus-log/1","origin":"o","sections":[]}\n', TRUST_TEXT.encode())
+    assert (report["exit_code"], report["verdict"]) == (5, "NOT FULLY CHECKED")
+    assert "period" in report["claims"][0]["says"]

@@ -11,7 +11,7 @@ const ADMINISTRATOR = "p-administrator"; // who a log's administrator is called 
 const BALLOT_BYTES_MAX = 16 * 1024;
 const DECISIONS = ["approve", "reject", "modify", "halt", "done", "again", "abandon"];
 
-// A value of closed form: every field is there, or optional and absent. Null when it is not.
+// A value of closed form: every field is there, or optional and absent; none is filled in that was not signed. Null when it is not.
 function closed(raw, required, optional = {}) {
   let value;
   try {
@@ -67,7 +67,7 @@ async function attempt(check) {
 const STANDING = { chain: isText, count: isWhole, pattern: isObject, until: isWhole, window: among("day", "run", "until") };
 
 function isMoneyStruct(value) {
-  return isClosed(value, { amount: isText, currency: isText }, { decimals: isWhole }) && moneyOf(value) !== null;
+  return isClosed(value, { amount: isText, currency: isText, decimals: isWhole }) && moneyOf(value) !== null;
 }
 
 function isScope(scope) {
@@ -78,14 +78,10 @@ function decodeBallot(raw) {
   if (raw.length > BALLOT_BYTES_MAX) return null;
   const ballot = closed(
     raw,
-    { decision: among(...DECISIONS), expires: isWhole, origin: isText, policy: isText, run: isText, scope: isScope },
-    { action: isText, args: isText, card: isText, domain: among("mandamus/approval/v1"), request: isText },
+    { decision: among(...DECISIONS), domain: among("mandamus/approval/v1"), expires: isWhole, origin: isText, policy: isText, run: isText, scope: isScope },
+    { action: isText, args: isText, card: isText, request: isText },
   );
-  if (!ballot || !consistent(ballot)) return null;
-  // What was left out is what it means by default: the name of a ballot is a digest of all of it.
-  ballot.domain = "mandamus/approval/v1";
-  if (ballot.scope.standing?.amount) ballot.scope.standing.amount.decimals ??= 2;
-  return ballot;
+  return ballot && consistent(ballot) ? ballot : null;
 }
 
 function consistent(ballot) {
@@ -132,7 +128,7 @@ async function examineStanding(envelope, trust, admins, quorum) {
 
 // -- stops and messages ---------------------------------------------------------------------------------------------------------
 function decodeStop(payload) {
-  return closed(payload, { mode: among("cancel", "halt"), nonce: isText, origin: isText, run: isText }, { agent: isText, domain: among("mandamus/stop/v1"), tenant: isText });
+  return closed(payload, { domain: among("mandamus/stop/v1"), mode: among("cancel", "halt"), nonce: isText, origin: isText, run: isText }, { agent: isText, tenant: isText });
 }
 
 // {principal, said}: approvers may stop a run.
@@ -171,21 +167,27 @@ async function examineSay(envelope, secret, text, trust) {
       return frontends.some((key) => ids.includes(key.id)) ? "forged" : "not_an_approver";
     }
   }
-  const said = closed(payload, { commit: isText, nonce: isText, origin: isText, principal: isText, run: isText }, { domain: among("mandamus/message/v1") });
+  const said = closed(payload, { commit: isText, domain: among("mandamus/message/v1"), nonce: isText, origin: isText, principal: isText, run: isText });
   if (!said) return "malformed";
   if (secret.length !== 32 || (only && only !== said.principal) || commitWhole(secret, canon(text)) !== said.commit) return "forged";
   return said;
 }
 
 // -- who may widen authority ----------------------------------------------------------------------------------------------------
+// A key by itself, as a line of text ends with it: by which name the log or the trust file calls it does not matter.
+function keyPart(line) {
+  const pieces = line.split("+");
+  return pieces.length > 2 ? pieces.slice(2).join("+") : pieces.at(-1);
+}
+
 // Keys of administrators that the log names, at its opening or by `changes` up to then, *and* that the trust file holds.
 function adminsOf(opened, trust, changes) {
-  const named = new Set(opened.keys.filter((key) => key.role === "administrator").map((key) => key.key));
+  const named = new Set(opened.keys.filter((key) => key.role === "administrator").map((key) => keyPart(key.key)));
   for (const change of changes.filter(({ role }) => role === "administrator")) {
-    named.delete(change.old);
-    if (change.new) named.add(change.new);
+    named.delete(keyPart(change.old ?? ""));
+    if (change.new) named.add(keyPart(change.new));
   }
-  return trust.admins.filter((key) => named.has(key.text));
+  return trust.admins.filter((key) => named.has(keyPart(key.text)));
 }
 
 function raisesAuthority({ type, fact }) {
@@ -214,7 +216,7 @@ class Authority {
     const { type, fact } = record, version = ++this.version, first = (map, name, value) => map.has(name) || map.set(name, value);
     if (widensAuthority(record)) this.widened.push({ version, record });
     if (type === "KeyChanged") this.keys.push({ version, fact });
-    if (type === "KeyChanged" && fact.old !== undefined) first(this.revoked, fact.old, version);
+    if (type === "KeyChanged" && fact.old !== undefined) first(this.revoked, keyPart(fact.old), version);
     else if (type === "StopRequested") this.stops.push({ version, record });
     else if (type === "VoteWithdrawn") first(this.withdrawn, fact.ballot, version);
     else if (type === "Voted") first(this.granted, fact.ballot, { version, record });
@@ -227,7 +229,7 @@ class Authority {
 
   // Does this chain say that the key is none any more? What is signed with it over this chain was signed too late.
   retired(key) {
-    return this.revoked.has(key.text);
+    return this.revoked.has(keyPart(key.text));
   }
 
   // The changes of keys that stood when `version` was made.
@@ -240,7 +242,7 @@ class Authority {
   }
 
   wasRevoked(key, version) {
-    return (this.revoked.get(key.text) ?? version + 1) <= version;
+    return (this.revoked.get(keyPart(key.text)) ?? version + 1) <= version;
   }
 }
 
@@ -280,10 +282,10 @@ async function whyNoStatement(envelope, record, opened, keys, seen) {
     if (error instanceof NoEnvelope || error instanceof Misuse) return error.message;
     throw error;
   }
-  const said = closed(done.payload, { expires: isWhole, fact: isObject, nonce: isText, origin: isText, type: isText }, { domain: isText });
+  const said = closed(done.payload, { domain: isText, expires: isWhole, fact: isObject, nonce: isText, origin: isText, type: isText });
   if (!said) return "the statement is of another form";
   const { clock, mail, ...fact } = record.fact;
-  if ((said.domain ?? "mandamus/authority/v1") !== "mandamus/authority/v1" || said.origin !== opened.origin || said.type !== record.type || canon(said.fact) !== canon(fact)) return "the statement is about something else";
+  if (said.domain !== "mandamus/authority/v1" || said.origin !== opened.origin || said.type !== record.type || canon(said.fact) !== canon(fact)) return "the statement is about something else";
   if (seen.has(said.nonce)) return "the statement was used before";
   seen.add(said.nonce);
   return clock && clock.now >= said.expires ? "the statement had expired" : "";

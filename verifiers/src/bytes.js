@@ -192,6 +192,23 @@ function sameBytes(a, b) {
   return true;
 }
 
+// -- sums: exact, also where somebody wrote numbers into a record that nobody means ---------------------------------------------
+// A number while it is exact, a BigInt beyond. What a double holds as a safe integer is the sum or product itself.
+function exact(big) {
+  return big >= -BigInt(INT_MAX) && big <= BigInt(INT_MAX) ? Number(big) : big;
+}
+
+function plus(...values) {
+  let sum = 0;
+  for (const value of values) sum = typeof value === "number" ? sum + value : NaN;
+  return Number.isSafeInteger(sum) && values.every(Number.isSafeInteger) ? sum : exact(values.reduce((total, value) => total + BigInt(value), 0n));
+}
+
+function times(a, b) {
+  const product = typeof a === "number" && typeof b === "number" ? a * b : NaN;
+  return Number.isSafeInteger(product) ? product : exact(BigInt(a) * BigInt(b));
+}
+
 // -- canonical JSON ------------------------------------------------------------------------------------------------------------
 class NotCanonical extends Error {}
 

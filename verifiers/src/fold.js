@@ -21,16 +21,17 @@ class Fold {
   }
 
   digest() {
-    const fields = [];
-    for (const [name, value] of Object.entries(this.run)) {
-      if (value !== undefined) fields.push(`"${name}":${name === "actions" ? actionsText(value) : JSON.stringify(value)}`);
-    }
-    return digest("state", `{${fields.join(",")}}`);
+    return digest("state", written(this.run));
   }
 }
 
-function actionsText(actions) {
-  return `{${[...actions.keys()].sort().map((id) => `${JSON.stringify(id)}:${JSON.stringify(actions.get(id))}`).join(",")}}`;
+// As the library writes a state: fields as they stand, the actions by name.
+function written(value) {
+  if (typeof value === "bigint") return `${value}`;
+  if (typeof value !== "object" || value === null) return JSON.stringify(value);
+  if (Array.isArray(value)) return `[${value.map(written).join(",")}]`;
+  const pairs = value instanceof Map ? [...value].sort(([a], [b]) => (a < b ? -1 : 1)) : Object.entries(value);
+  return `{${pairs.filter(([, inner]) => inner !== undefined).map(([name, inner]) => `${JSON.stringify(name)}:${written(inner)}`).join(",")}}`;
 }
 
 function actionOf(run, id) {
@@ -60,29 +61,35 @@ function decisionOf(request) {
 
 // -- what model use costs: micro-units, each call rounded up by itself ----------------------------------------------------------
 function roundedUp(amount) {
-  return Number((amount > 0n ? amount + 999_999n : amount) / 1_000_000n);
+  const big = BigInt(amount);
+  return exact((big > 0n ? big + 999_999n : big) / 1_000_000n);
 }
 
 function priced(price, usage) {
-  const fresh = Math.max(0, usage.input - usage.cache_read - usage.cache_write), times = (count, cost) => BigInt(count) * BigInt(cost);
-  return roundedUp(
-    times(fresh, price.input) + times(usage.cache_read, price.cache_read ?? price.input) +
-      times(usage.cache_write, price.cache_write ?? price.input) + times(usage.output, price.output),
-  );
+  const fresh = plus(usage.input, -usage.cache_read, -usage.cache_write);
+  return roundedUp(plus(
+    times(fresh > 0 ? fresh : 0, price.input), times(usage.cache_read, price.cache_read ?? price.input),
+    times(usage.cache_write, price.cache_write ?? price.input), times(usage.output, price.output),
+  ));
 }
 
 function atMost(price, input, output) {
-  return roundedUp(BigInt(input) * BigInt(Math.max(price.input, price.cache_read ?? 0, price.cache_write ?? 0)) + BigInt(output) * BigInt(price.output));
+  return roundedUp(plus(times(input, Math.max(price.input, price.cache_read ?? 0, price.cache_write ?? 0)), times(output, price.output)));
 }
 
 function reservedCost(run) {
   if (run.price === undefined || !run.reserved) return 0;
   const prompt = run.compiled ?? 0;
-  return atMost(run.price, prompt, run.reserved - prompt);
+  return atMost(run.price, prompt, plus(run.reserved, -prompt));
+}
+
+function use(spent, { input, output }) {
+  spent.input = plus(spent.input, input);
+  spent.output = plus(spent.output, output);
 }
 
 function pay(run, usage) {
-  if (run.price !== undefined) run.spent.cost = (run.spent.cost ?? 0) + priced(run.price, usage);
+  if (run.price !== undefined) run.spent.cost = plus(run.spent.cost ?? 0, priced(run.price, usage));
 }
 
 const HANDED = "handoff/";
@@ -96,7 +103,7 @@ function unitOf(run, account) {
 function awaited(run, action, fact) {
   const ask = (fact.asks ?? []).find(({ to }) => to === "log");
   if (!ask) return undefined;
-  return action.awaits?.level === ask.chain ? action.awaits : { level: ask.chain, until: (run.clock?.now ?? 0) + (ask.within ?? 0) * 1000 };
+  return action.awaits?.level === ask.chain ? action.awaits : { level: ask.chain, until: plus(run.clock?.now ?? 0, times(ask.within ?? 0, 1000)) };
 }
 
 // What a child used is used of this run's budget, with all below it.
@@ -106,7 +113,7 @@ function cameBack(run, spends) {
     const unit = unitOf(run.id, account);
     if (!unit) continue;
     if (!Object.hasOwn(below, unit)) throw new CannotFollow("a unit that no budget has");
-    used[unit] = below[unit] + amount;
+    used[unit] = plus(below[unit], amount);
   }
   if (Object.keys(used).length) run.spent.below = { ...below, ...used };
 }
@@ -121,7 +128,7 @@ const STEPS = {
   RunOwned(run, fact, record) {
     for (const action of run.actions.values()) {
       if ((action.state !== "started" && action.state !== "doubted") || action.child) continue;
-      action.lands ||= fact.clock.now + action.landing * 1000;
+      action.lands ||= plus(fact.clock.now, times(action.landing, 1000));
       if (action.state === "started") Object.assign(action, { state: "doubted", cause: "lost", retry_at: 0 });
     }
     const halted = run.life === "halted";
@@ -152,8 +159,7 @@ const STEPS = {
   GuardrailChecked(run, fact) {
     if (fact.result === "block" && run.actions.has(fact.action)) run.actions.get(fact.action).withheld = true;
     if (fact.usage === undefined) return;
-    run.spent.input += fact.usage.input;
-    run.spent.output += fact.usage.output;
+    use(run.spent, fact.usage);
     pay(run, fact.usage);
   },
   ContextCompiled(run, fact) {
@@ -166,9 +172,8 @@ const STEPS = {
     Object.assign(run, { stage: "asking", attempt: fact.attempt, reserved: fact.reserves, retry_at: 0 });
   },
   ModelReplied(run, fact, record) {
-    run.spent.input += fact.usage.input;
-    run.spent.output += fact.usage.output;
-    run.spent.calls += fact.calls;
+    use(run.spent, fact.usage);
+    run.spent.calls = plus(run.spent.calls, fact.calls);
     pay(run, fact.usage);
     run.stage = run.stage === "stopping" ? "stopping" : fact.calls ? "acting" : "answered";
     run.reserved = 0;
@@ -185,14 +190,14 @@ const STEPS = {
       return;
     }
     const lost = fact.category === "lost" ? run.reserved : 0;
-    spent.input += lost;
+    spent.input = plus(spent.input, lost);
     if (fact.retry_at !== undefined) spent.retries += 1;
-    if (lost && run.price !== undefined) spent.cost = (spent.cost ?? 0) + reservedCost(run);
+    if (lost && run.price !== undefined) spent.cost = plus(spent.cost ?? 0, reservedCost(run));
     Object.assign(run, { stage: run.stage === "stopping" ? "stopping" : "failed", reserved: 0, retry_at: fact.retry_at ?? 0 });
   },
   ActionProposed(run, fact, record) {
     const author = fact.replaces ? run.actions.get(fact.replaces)?.author ?? "" : "";
-    if (fact.by === "tool") run.spent.calls += 1; // a call that a tool makes is a call of the run's budget
+    if (fact.by === "tool") run.spent.calls = plus(run.spent.calls, 1); // a call that a tool makes is a call of the run's budget
     run.actions.set(fact.action, {
       id: fact.action, call: fact.call, tool: fact.tool, kind: fact.kind, safety: fact.safety, effect: fact.effect, by: fact.by,
       seq: record.seq, args: record.body?.length ? record.body[0].commit : "", pin: fact.pin ?? "", parent: fact.parent ?? "",
@@ -301,7 +306,7 @@ function anyBudget(records) {
 
 function usedOf(spent, unit) {
   const below = spent.below ?? { calls: 0, cost: 0, tokens: 0 };
-  return { calls: spent.calls + below.calls, cost: (spent.cost ?? 0) + below.cost, tokens: spent.input + spent.output + below.tokens }[unit];
+  return { calls: plus(spent.calls, below.calls), cost: plus(spent.cost ?? 0, below.cost), tokens: plus(spent.input, spent.output, below.tokens) }[unit];
 }
 
 // {calls, handoffs} that stood within the budget. A call is held against what was known at the beginning of its turn.
@@ -327,9 +332,9 @@ function checkBudget(records) {
 
 function callWithin(spent, run, record) {
   const limits = run.opened.budget, prompt = run.compiled ?? 0, { reserves } = record.fact;
-  const asked = { calls: 1, cost: run.price === undefined ? 0 : atMost(run.price, prompt, reserves - prompt), tokens: reserves };
+  const asked = { calls: 1, cost: run.price === undefined ? 0 : atMost(run.price, prompt, plus(reserves, -prompt)), tokens: reserves };
   for (const unit of UNITS) {
-    const total = usedOf(spent, unit) + asked[unit];
+    const total = plus(usedOf(spent, unit), asked[unit]);
     if (limits[unit] !== undefined && total > limits[unit]) throw beyond(record, `the model is called beyond the budget of ${unit}`, limits[unit], total);
   }
   if (limits.cost !== undefined && run.price === undefined) throw beyond(record, "the budget of money has no price to be counted by", "ModelPriced", "nothing");
@@ -345,8 +350,8 @@ function handoffWithin(run, record) {
     const limit = run.opened.budget[unit], account = `${HANDED}${run.id}/${unit}`;
     if (limit === undefined) continue;
     let held = 0;
-    for (const other of run.actions.values()) for (const x of other.reserves) if (x.account === account) held += x.amount;
-    const free = limit - usedOf(run.spent, unit) - held - { calls: 0, cost: reservedCost(run), tokens: run.reserved }[unit];
+    for (const other of run.actions.values()) for (const x of other.reserves) if (x.account === account) held = plus(held, x.amount);
+    const asked = { calls: 0, cost: reservedCost(run), tokens: run.reserved }[unit], free = plus(limit, -usedOf(run.spent, unit), -held, -asked);
     const amount = amounts.get(account);
     if (amount === undefined || amount > free) throw beyond(record, `a task is handed down beyond the budget of ${unit}`, free, amount ?? "nothing");
   }

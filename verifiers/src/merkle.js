@@ -48,7 +48,7 @@ function parseLogProof(raw) {
   if (lines.length && lines[0].startsWith("extra ")) extra = unb64(lines.shift().slice(6));
   if (extra === null) throw no("its extra is not standard base64");
   const match = lines.length ? /^index (0|[1-9][0-9]{0,15})$/.exec(lines.shift()) : null;
-  if (!match) throw no("it names no index");
+  if (!match || !Number.isSafeInteger(Number(match[1]))) throw no("it names no index below 2^53");
   if (lines.length > PATH_MAX) throw no(`it has more than ${PATH_MAX} hashes`);
   const path = lines.map(unb64);
   if (path.some((hash) => hash?.length !== 32)) throw no("a hash is not one of 32 bytes");
@@ -94,7 +94,7 @@ function parseCheckpoint(text) {
   const lines = text.split("\n");
   if (lines.length !== 4 || lines[3]) throw noNote("a checkpoint is three lines; further ones are seen by no auditor");
   if (!/^[!-*,-~]{1,200}$/.test(lines[0])) throw noNote("its origin is not printable ASCII without spaces");
-  if (!/^(0|[1-9][0-9]{0,15})$/.test(lines[1])) throw noNote("its size is not a plain number below 2^53");
+  if (!/^(0|[1-9][0-9]{0,15})$/.test(lines[1]) || !Number.isSafeInteger(Number(lines[1]))) throw noNote("its size is not a plain number below 2^53");
   const root = unb64(lines[2]);
   if (root === null) throw noNote("its root is not standard base64");
   if (root.length !== 32 || (lines[1] === "0" && hex(root) !== EMPTY_ROOT)) throw noNote("its root is not one of 32 bytes, or not that of an empty log");

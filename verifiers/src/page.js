@@ -139,7 +139,6 @@ function culpritOf(report, bundle) {
 
 // -- files --------------------------------------------------------------------------------------------------------------------------
 const chosen = { bundle: null, trust: null, beside: [] };
-const PERIOD = '{"bundle":"mandamus-log/1"';
 const LAST = '{"mandamus":"last-seen/1"';
 
 // Files that are dropped are told apart by what they are.
@@ -197,7 +196,6 @@ async function check(event) {
   bar.hidden = false;
   result.hidden = true;
   try {
-    if (await beginsWith(chosen.bundle, PERIOD)) throw new Cannot("This is the bundle of a period. This page checks bundles of one run; mandamus verify checks this one.");
     const begun = performance.now(), bundle = await bytesOf(chosen.bundle), trust = chosen.trust && (await bytesOf(chosen.trust));
     const report = await verify({ bundle, trust, ...(await besideFiles()), progress: drawProgress });
     result.replaceChildren(...drawReport(report, culpritOf(report, bundle), (performance.now() - begun) / 1000));
@@ -205,7 +203,7 @@ async function check(event) {
     globalThis.mandamusReport = report;
     say(`Done: ${report.verdict}.`);
   } catch (error) {
-    const why = error instanceof Cannot ? error.message : `A file could not be read, perhaps because it has changed since: choose it again. (${error.message})`;
+    const why = `A file could not be read, perhaps because it has changed since: choose it again. (${error.message})`;
     result.replaceChildren(made("h2", { id: "verdict" }, "Nothing was checked"), made("p", {}, why));
     say("Nothing was checked.");
   } finally {

@@ -9,14 +9,14 @@ function expectedMoves(records) {
   const out = new Map(), held = new Map();
   const add = (seq, account, reserved, spent) => {
     const key = `${seq}\n${account}`, [r, s] = out.get(key) ?? [0, 0];
-    out.set(key, [r + reserved, s + spent]);
+    out.set(key, [plus(r, reserved), plus(s, spent)]);
   };
   for (const { type, fact, seq } of records) {
     if (type === "ActionStarted") {
       for (const { account, amount } of fact.reserves) {
         add(seq, account, amount, 0);
         if (!held.has(fact.action)) held.set(fact.action, new Map());
-        held.get(fact.action).set(account, (held.get(fact.action).get(account) ?? 0) + amount);
+        held.get(fact.action).set(account, plus(held.get(fact.action).get(account) ?? 0, amount));
       }
     } else if (type === "ActionEnded" && (fact.result !== "unknown" || fact.via === "people")) {
       for (const [account, amount] of held.get(fact.action) ?? []) add(seq, account, -amount, 0);
@@ -57,7 +57,7 @@ function checkAccounts(raws, first, records) {
     heads.set(delta.account, { delta, hash: digest("delta", raw) });
     lines.set(key, first + i);
     const [r, s] = found.get(key) ?? [0, 0];
-    found.set(key, [r + delta.change.reserved, s + delta.change.spent]);
+    found.set(key, [plus(r, delta.change.reserved), plus(s, delta.change.spent)]);
     if (!wanted.has(key) && !isSilent(delta, record)) throw badDelta(`event ${delta.seq} explains no change of this account`, first + i);
   });
   const missing = [];
@@ -80,7 +80,7 @@ function isSilent({ account, change }, { seq, type }) {
 
 // Deltas of one account that stand side by side link, and their totals add up.
 function checkLink(delta, before, number) {
-  const sums = (r, s) => delta.reserved === r + delta.change.reserved && delta.spent === s + delta.change.spent;
+  const sums = (r, s) => delta.reserved === plus(r, delta.change.reserved) && delta.spent === plus(s, delta.change.spent);
   if (delta.version < 1 || (delta.version === 1 && delta.prev)) throw badDelta("an account's first delta has version 1 and no predecessor", number);
   if (!before) {
     if (delta.version === 1 && !sums(0, 0)) throw badDelta("its totals are not the sum of its changes", number);
@@ -95,7 +95,7 @@ function checkLink(delta, before, number) {
 
 // (seq, account) -> reserved + spent after that event.
 function totalsOf(raws, first) {
-  return new Map(raws.map((raw, i) => readDelta(raw, first + i)).map((delta) => [`${delta.seq}\n${delta.account}`, delta.reserved + delta.spent]));
+  return new Map(raws.map((raw, i) => readDelta(raw, first + i)).map((delta) => [`${delta.seq}\n${delta.account}`, plus(delta.reserved, delta.spent)]));
 }
 
 // -- stops and messages of a run ----------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ function partOf(record, part, values) {
 
 function runView(records, values) {
   const opened = records[0].fact, of = (type) => records.filter((record) => record.type === type), [ended] = of("RunEnded"), replies = of("ModelReplied").map(({ fact }) => fact);
-  const sum = (name) => replies.reduce((total, { usage }) => total + usage[name], 0);
+  const sum = (name) => plus(...replies.map(({ usage }) => usage[name]));
   return {
     agent: opened.agent, claimed_begin: records[0].at, claimed_end: records.at(-1).at, definition: opened.definition, events: records.length,
     input: partOf(records[0], "input", values), manifest: opened.manifest, model_calls: of("ModelCalled").length,

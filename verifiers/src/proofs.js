@@ -54,11 +54,19 @@ class Proofs {
     const names = [...this.trust.witnesses].filter(([, key]) => head.cosigners.some((seen) => seen.key.hexed === key.hexed)).map(([name]) => name).sort();
     const told = `size ${head.checkpoint.size}, signed by ${head.log.name}+${head.log.id}, cosigned by ${names.join(", ") || "nobody of the trust file"}`;
     if (this.own.some((line) => line.job !== "level" && !this.held(line).met)) return claim("checkpoint", ABSENT, `${told}; that is not the quorum ${this.trust.quorum}`, 3);
-    if (this.maxAge !== null && (!time || (this.now !== null && this.now - time > this.maxAge))) {
-      const age = time && this.now !== null ? `the youngest cosignature is ${this.now - time} seconds old` : "nobody says when";
+    if (!this.isYoung(head)) {
+      const age = !time || this.now === null ? "nobody says when" : this.now - time > this.maxAge ? `the youngest cosignature is ${this.now - time} seconds old` : "too few cosignatures are as young";
       return claim("checkpoint", ABSENT, `${told}; ${age}, and ${this.maxAge} is allowed`, 3);
     }
     return claim("checkpoint", PROVEN, told + (demanded ? `: quorum ${this.trust.quorum}` : "; no quorum is demanded"));
+  }
+
+  // One witness's clock makes nothing young: as many as are demanded have cosigned it lately.
+  isYoung({ cosigners }) {
+    const { maxAge, now, trust } = this;
+    if (maxAge === null || now === null) return maxAge === null || cosigners.length > 0;
+    const lately = new Set(cosigners.filter(({ time }) => BigInt(now) - time <= BigInt(maxAge)).map(({ key }) => key.hexed));
+    return lately.size > 0 && quorumMet(trust, lately);
   }
 
   held(line) {
@@ -116,7 +124,7 @@ class Proofs {
     for (const { type, fact, seq } of records) {
       const named = type === "RunOpened" ? fact.anchor : type === "EvidenceReached" ? fact : null;
       if (!named?.size) continue;
-      const least = named.size + records.length - 1 - seq;
+      const least = plus(named.size, records.length - 1 - seq);
       if (line.proof.index < least) {
         throw noProof(`event ${seq} names a checkpoint that is newer than itself`, line.number, { expected: `index ${least} or more`, found: `${line.proof.index}`, code: "MDM-0664" });
       }
@@ -165,7 +173,7 @@ class Proofs {
 
   // -- claim: stamps, only where section tsr has a line: their signatures are for the library ------------------------------------------
   stamps(raws, first) {
-    const known = new Set(this.own.map((line) => sha256hex(line.proof.note)).filter((_, i) => this.held(this.own[i])));
+    const known = new Set(this.own.map((line) => sha256hex(line.proof.note)));
     if (raws.length > 8) throw noProof(`section tsr has ${raws.length} lines`, first, { expected: "at most 8", code: "MDM-0669" });
     const names = raws.map((raw, i) => {
       const value = objectOf(raw, ["note", "reply"], first + i), reply = unb64(value.reply);
@@ -220,12 +228,21 @@ class Proofs {
     return out;
   }
 
+  // The latest `at` of the records up to this one.
+  newestUpTo(seq) {
+    if (!this.upTo) {
+      let newest = "";
+      this.upTo = this.run.records.map(({ at }) => (newest = at > newest && INSTANT.test(at) ? at : newest));
+    }
+    return this.upTo[seq];
+  }
+
   // The event that a level was reached for, under the checkpoint that its EvidenceReached names.
   levelLine(line, left) {
     while (left.length) {
       const { fact, seq } = left.shift();
       if (fact.size === line.checkpoint.size && fact.root === hex(line.checkpoint.root)) {
-        return { ...line, job: "level", leaf: leafHash(this.run.raws.at(fact.seq)), newest: newestOf(this.run.records.slice(0, fact.seq + 1)), reached: seq };
+        return { ...line, job: "level", leaf: leafHash(this.run.raws.at(fact.seq)), newest: this.newestUpTo(fact.seq), reached: seq };
       }
     }
     throw noProof("this proof is of no level that the run reached, or not in its turn", line.number);
@@ -339,7 +356,7 @@ function anyLevel(records) {
   return records.some(({ type, fact }) => type === "EvidenceReached" || (type === "ActionJudged" && askedLevels(fact).length > 0));
 }
 
-function checkLevels(records, shown, proven, needed) {
+function checkLevels(records, shown, proven, needed, quorum) {
   const proposed = new Map(), asked = new Map(), policy = new Map(), upto = { sealed: -1, witnessed: -1 };
   const has = (action, level) => upto[level] >= (proposed.get(action) ?? 0);
   const early = (record, what) => new Broken(`${what}, and no record before it says so`, { code: "MDM-0673", chain: "run", event: record.seq, type: record.type });
@@ -351,14 +368,14 @@ function checkLevels(records, shown, proven, needed) {
       for (const level of LEVELS.slice(0, LEVELS.indexOf(fact.level) + 1)) upto[level] = Math.max(upto[level], fact.seq);
     } else if (type === "ActionJudged") {
       policy.set(fact.action, fact.bundle);
-      if (!asked.has(fact.action)) asked.set(fact.action, new Map());
-      for (const level of askedLevels(fact)) asked.get(fact.action).set(level, fact.bundle);
+      if (!asked.has(fact.action)) asked.set(fact.action, new Set());
+      for (const level of askedLevels(fact)) asked.get(fact.action).add(`${level}\n${fact.bundle}`);
       const met = shown(record, "facts")?.value?.people?.met;
       for (const level of LEVELS) {
         if (Array.isArray(met) && met.includes(level) && !has(fact.action, level)) throw early(record, `policy was told that action ${fact.action.slice(0, 40)} is ${level}`);
       }
     } else if (type === "ActionStarted") {
-      const wanted = [...(asked.get(fact.action) ?? [])].filter(([, by]) => by === policy.get(fact.action)).map(([level]) => level);
+      const wanted = LEVELS.filter((level) => asked.get(fact.action)?.has(`${level}\n${policy.get(fact.action)}`));
       for (const level of wanted) if (!has(fact.action, level)) throw early(record, `policy wanted action ${fact.action.slice(0, 40)} to be ${level} before it starts`);
       if (wanted.length) intents++;
     }
@@ -368,5 +385,6 @@ function checkLevels(records, shown, proven, needed) {
   const below = reached.filter(({ fact, seq }) => fact.level === "witnessed" && proven.get(seq) === false), absent = reached.filter(({ seq }) => !proven.has(seq));
   if (below.length) return claim("levels", ABSENT, `${told}; not the quorum of the trust file: ${names(below)}`, 3);
   if (absent.length) return claim("levels", ABSENT, `${told}; the checkpoint is not shown: ${names(absent)}`, needed ? 3 : 0);
+  if (!quorum && reached.some(({ fact }) => fact.level === "witnessed")) return claim("levels", CANNOT, `${told}; the trust file demands no quorum, so it does not say who are witnesses`);
   return claim("levels", PROVEN, `${told}; ${some(reached.length, "checkpoint")} shown`);
 }

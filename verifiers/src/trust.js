@@ -16,8 +16,8 @@ const FORMS = {
   quorum: "quorum NAME|none",
 };
 const TRUST_BYTES_MAX = 1 << 20;
-// What Python's str.split() calls a space; a byte order mark is none.
-const SPACES = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/;
+// Controls, line ends, turned writing: what hides from whoever reads the file, comments too.
+const UNSEEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/;
 
 // Throws Misuse that names the line. A file without a `log` and a `bundle` line is read, but proves nothing.
 function parseTrust(raw) {
@@ -26,8 +26,9 @@ function parseTrust(raw) {
   const text = textOf(bytes);
   if (text === null) throw new Misuse("the trust file is not text", { code: "MDM-0182" });
   const reader = new TrustReader();
-  text.replaceAll("\r\n", "\n").split("\n").forEach((line, index) => reader.read(line.split("#", 1)[0], index + 1));
+  text.replaceAll("\r\n", "\n").split("\n").forEach((line, index) => reader.read(line, index + 1));
   reader.bundlesNameLogs();
+  reader.witnessesHaveQuorum();
   return reader.trust;
 }
 
@@ -63,11 +64,13 @@ class TrustReader {
   trust = new Trust();
   line = 0;
   seen = new Map();
+  members = new Set(); // of all groups
   quorumLine = 0;
 
   read(text, number) {
     this.line = number;
-    const words = text.split(SPACES).filter((word) => word);
+    if (UNSEEN.test(text)) throw this.error("a control character, or one that turns the writing, stands in it", "use tabs, spaces and line ends alone");
+    const words = text.split("#", 1)[0].split(/[ \t]/).filter((word) => word);
     if (!words.length) return;
     const [kind, ...rest] = words;
     if (!Object.hasOwn(FORMS, kind)) throw this.error(`'${kind.slice(0, 40)}' starts no line of a trust file`, `one of ${Object.keys(FORMS).join(", ")}`);
@@ -131,6 +134,9 @@ class TrustReader {
       if (!witnesses.has(member) && !groups.has(member)) throw this.error(`group member '${member.slice(0, 40)}' is not defined above`, "define witnesses and groups before they are used");
     }
     if (new Set(members).size !== members.length) throw this.error("a group names a member twice", "name each member once");
+    const twice = members.find((member) => this.members.has(member)); // C2SP tlog-policy: else one cosignature counts in two ways
+    if (twice) throw this.error(`'${twice.slice(0, 40)}' is a member of another group`, "put each witness and each group into one group");
+    members.forEach((member) => this.members.add(member));
     const number = k === "any" ? 1 : k === "all" ? members.length : /^[1-9][0-9]{0,3}$/.test(k) ? Number(k) : 0;
     if (number < 1 || number > members.length) throw this.error(`'${k.slice(0, 12)}' of ${members.length} members can never be`, "write any, all or a number from 1 to the number of members");
     groups.set(name, { k: number, members });
@@ -146,6 +152,12 @@ class TrustReader {
 
   newName(name) {
     if (this.trust.witnesses.has(name) || this.trust.groups.has(name) || name === "none") throw this.error(`the name '${name.slice(0, 40)}' is taken`, "choose another");
+  }
+
+  witnessesHaveQuorum() {
+    if (this.trust.witnesses.size && this.trust.quorum === null) {
+      throw this.error("witnesses are named, and nothing says how many of them must have signed", "end it with quorum NAME, or quorum none");
+    }
   }
 
   bundlesNameLogs() {

@@ -3,6 +3,7 @@
 // Order: container, signature, every record, chain log, payloads; then what rests on them. The rule a newcomer would break: nothing from the
 // bundle is ever a reason to believe the bundle, and a claim that was not checked is not made.
 
+const PERIOD = '{"bundle":"mandamus-log/1",';
 const MISUSE_FIX = "--trust FILE, with a `log` and a `bundle` line that reached you another way than this bundle";
 
 function nothing(what, fix, code = "MDM-0648") {
@@ -27,6 +28,9 @@ async function verify({ bundle, trust = null, ...given }) {
   if (!roots || !roots.logs.length || !roots.bundles.length) return asJson(nothing("no trust root was given", MISUSE_FIX, "MDM-0649"));
   return new Case(roots, beside).report(bundle);
 }
+
+// Records that are legal one by one, and that no run makes in this order: never a reason to fall over.
+const STRAYS = [CannotFollow, TypeError, RangeError, SyntaxError];
 
 // One bundle under examination. Each check answers with a claim, or throws Broken with the first finding.
 class Case {
@@ -111,9 +115,10 @@ class Case {
         this.broken ??= error.finding;
         return claim(name, BROKEN, error.message, 1);
       }
-      if (error instanceof CannotFollow) {
-        this.broken ??= finding("the records are not ones that a run can make", { code: "MDM-0643", chain: "run" });
-        return claim(name, BROKEN, "the records are not ones that a run can make", 1);
+      if (STRAYS.some((kind) => error instanceof kind)) {
+        const what = "the records are not ones that a run can make";
+        this.broken ??= finding(what, { code: "MDM-0643", why: error instanceof CannotFollow ? "" : `${error}` });
+        return claim(name, BROKEN, what, 1);
       }
       if (error instanceof Cannot) return claim(name, CANNOT, error.message, 5);
       return claim(name, CANNOT, `the verifier itself failed here (${error}): believe nothing of it`, 5);
@@ -122,6 +127,7 @@ class Case {
 
   // -- ground: container, signature, chains, payloads ------------------------------------------------------------------------------
   container(raw) {
+    if (textOf(raw.subarray(0, PERIOD.length)) === PERIOD) return claim("container", CANNOT, "this is the bundle of a period, not of a run: `mandamus verify` reads it", 5);
     this.box = readContainer(raw);
     return claim("container", PROVEN, `${this.box.lines} lines, canonical, in ${SECTIONS.length} sections`);
   }
@@ -256,11 +262,12 @@ class Case {
   }
 
   async owners() {
-    const keys = this.trust.logKeys(this.said.origin);
-    let count = 0;
+    let keys = this.trust.logKeys(this.said.origin), count = 0, version = 0;
     for (const record of this.run.records) {
+      if (record.type === "ActionJudged") version = Math.max(version, record.fact.authority);
       if (record.type !== "RunOwned") continue;
-      count++;
+      count++; // whoever takes over after a judgement has no key that was retired before it
+      keys = keys.filter((key) => !this.authority.wasRevoked(key, version));
       const { nonce, worker, signature } = record.fact, bytes = unb64(signature), { epoch, prev, run } = record;
       const message = utf8(canon({ domain: "mandamus/owned/v1", epoch, nonce, origin: this.said.origin, prev, run, worker }));
       let signed = false;
@@ -316,7 +323,7 @@ class Case {
 
   levels() {
     const needed = demandsQuorum(this.trust) || this.box.sections.proof.length > 0;
-    return checkLevels(this.run.records, this.shown, this.proofs.levelsMet(), needed);
+    return checkLevels(this.run.records, this.shown, this.proofs.levelsMet(), needed, demandsQuorum(this.trust));
   }
 
   viewsClaim() {

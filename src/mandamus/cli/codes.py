@@ -24,13 +24,14 @@ from mandamus.cli._codes.stores import STORES
 from mandamus.cli._codes.tlog import TLOG
 from mandamus.cli._codes.witness import WITNESSES
 from mandamus.cli._codes.worker import WORKERS
+from mandamus.cli._codes.wrapping import WRAPPING
 from mandamus.cli.halts import HALTS
 
 _CALLER = WIRING | KEYS | AGENTS
 _SERVERS = POSTGRES | NATS | WORKERS
 CODES: Pages = COMMAND_LINE | _CALLER | REFUSED | FIRST | ENGINES | _SERVERS | PROOFS | HEADS | POLICIES | DEMO | STARTS
 CODES |= SHOWN | NOTES | SIGNERS | FEED | WITNESSES | TLOG
-CODES |= FORGETTING | STORES
+CODES |= FORGETTING | STORES | WRAPPING
 CODES |= {  # why a run halted
     code: (f"Halted: {what}", f"To go on: {fix}; then mandamus resume RUN." if "as a new run" not in fix else f"To go on: {fix}.")
     for code, (what, fix) in HALTS.items()

@@ -20,7 +20,7 @@ from mandamus.cli import read
 from mandamus.cli.common import Cli, typed, verb
 from mandamus.cli.keys import open_key, principal_of
 from mandamus.core.erasures import GROUNDS
-from mandamus.errors import Misuse
+from mandamus.errors import MandamusError, Misuse
 
 if TYPE_CHECKING:
     from mandamus.runtime.env import Env
@@ -236,7 +236,8 @@ async def _write(env: Env, report: Report, principal: str, path: Path) -> None:
 
     head = await env.ledger.head(LOG)
     said = {
-        "at": env.clock("UTC").now, "commits": sorted(report.commits), "domain": "mandamus/erasure/v1", "erasure": report.erasure,
+        "at": env.clock("UTC").now, "checkpoint": await _checkpoint(env, head.seq if head else -1),
+        "commits": sorted(report.commits), "domain": "mandamus/erasure/v1", "erasure": report.erasure,
         "given_away": len(report.files.given_away), "ground": report.ground,
         "kept": [{"ground": ground, "until": end, "what": what} for what, ground, end in report.kept],
         "log": {"hash": head.hash if head else "", "seq": head.seq if head else -1},
@@ -249,3 +250,14 @@ async def _write(env: Env, report: Report, principal: str, path: Path) -> None:
 
     with contextlib.suppress(FileExistsError):
         write(path, raw + b"\n")
+
+
+async def _checkpoint(env: Env, seq: int) -> str:
+    """The signed head of the transparency log that holds the erasure's records; "" where there is none to be had now."""
+    from mandamus.core.records import LOG
+
+    if env.tlog is None or seq < 0:
+        return ""
+    with contextlib.suppress(MandamusError):
+        return str((await env.tlog.covered(LOG, seq, "sealed")).note.decode())
+    return ""

@@ -7,6 +7,7 @@ The rule a newcomer would break: the verdict comes first, and nothing is printed
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -106,7 +107,7 @@ def _report(options: argparse.Namespace, more: More) -> Report:
     beside = _beside(options, more)
     report = verify(raw, roots, beside)
     if beside.last is not None:
-        _remember(Path(options.state), beside.last, report)
+        _remember(Path(options.state), report)
     return report
 
 
@@ -163,14 +164,35 @@ def _last(path: Path) -> continuity.Last:
     return continuity.read(_read(str(path), continuity.LAST_BYTES_MAX), str(path)) if path.exists() else {}
 
 
-def _remember(path: Path, last: continuity.Last, report: Report) -> None:
+def _remember(path: Path, report: Report) -> None:
     """Only what holds is remembered, whole or not at all: what the witnesses of the trust file have not seen is nobody's head."""
     held = {claim.name for claim in report.claims if claim.outcome == "proven"}
     if report.broken is not None or not held.issuperset(("checkpoint", "continuity")):
         return
-    after = continuity.after(last, report.checkpoint)
-    if after != last:
-        _put(path, continuity.write(after))
+    with _alone(path.parent):
+        stands = _last(path)  # not what was read before the bundle was: another reader may have seen more meanwhile
+        after = continuity.after(stands, report.checkpoint)
+        if after != stands:
+            _put(path, continuity.write(after))
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Of several readers that keep one file, one writes at a time. Where the system has no such locks, nobody waits."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise _unkept(folder, error) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _put(path: Path, content: bytes) -> None:
@@ -186,7 +208,11 @@ def _put(path: Path, content: bytes) -> None:
             os.unlink(draft)
             raise
     except OSError as error:
-        raise Misuse(f"what was seen cannot be kept: {error.strerror}", code="MDM-0195", where=str(path), fix="--state FILE") from None
+        raise _unkept(path, error) from None
+
+
+def _unkept(path: Path, error: OSError) -> Misuse:
+    return Misuse(f"what was seen cannot be kept: {error.strerror}", code="MDM-0195", where=str(path), fix="--state FILE")
 
 
 def _tiles(folder: Path) -> Tiles:

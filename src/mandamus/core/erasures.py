@@ -1,7 +1,7 @@
 """What chain `log` says of holds and erasures, folded: `told = Told(); told.take(record)`. Pure; whoever reads the chain feeds it.
 
 The rule a newcomer would break: a hold is lifted only by what its administrators signed. This fold is told which lifting counts
-(`lifts`), it does not find out by itself.
+(`lifts`), it does not find out by itself; and what is placed or requested a second time under its id changes nothing of the first.
 """
 
 from __future__ import annotations
@@ -31,13 +31,22 @@ HOLD_GROUNDS: dict[str, str] = {  # GDPR 17(3)
 
 
 class Asked(Struct):
-    """One erasure: what was asked, what keeps it (the newest word on it), what was destroyed so far."""
+    """One erasure: what was asked, what keeps it (the newest word on it), what was destroyed so far. `under`: the holds that were in
+    force when the log said so, and whether it said so before its time."""
 
     fact: ErasureRequested
     seq: int
     blocked: ErasureBlocked | None = None
     commits: set[str] = set()
     erased: list[int] = []
+    under: dict[str, HoldPlaced] = {}
+    early: bool = False
+
+    def unlawful(self, runs: Iterable[str]) -> bool:
+        """Whether nobody may have destroyed this when the log says it was: then the record is a lie, and nobody acts on it."""
+        kept = Told()
+        kept.holds = self.under
+        return self.early or kept.hold_on([self.subject] if self.subject else [], runs) is not None
 
     @property
     def subject(self) -> str:
@@ -57,11 +66,11 @@ class Told:
         fact, self.seq = record.fact, record.seq
         match fact:
             case HoldPlaced():
-                self.holds[fact.hold] = fact
+                self.holds.setdefault(fact.hold, fact)
             case HoldLifted() if lifts:
                 self.holds.pop(fact.hold, None)
             case ErasureRequested():
-                self.asked[fact.erasure] = Asked(fact, record.seq)
+                self.asked.setdefault(fact.erasure, Asked(fact, record.seq))
             case ErasureBlocked() if fact.erasure in self.asked:
                 self.asked[fact.erasure].blocked = fact
             case Erased():
@@ -69,6 +78,8 @@ class Told:
                 if (asked := self.asked.get(fact.erasure)) is not None:
                     asked.commits.update(fact.commits)
                     asked.erased.append(record.seq)
+                    asked.under = asked.under | self.holds
+                    asked.early = asked.early or fact.clock.now < asked.fact.after
             case _:
                 pass
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cryptography import x509
-from rfc3161_client import TimestampRequestBuilder, VerificationError, VerifierBuilder, decode_timestamp_response
+from rfc3161_client import HashAlgorithm, TimestampRequestBuilder, VerificationError, VerifierBuilder, decode_timestamp_response
 
 from mandamus.errors import Misuse, ProofError, Unavailable
 
@@ -42,7 +42,8 @@ async def stamp(url: str, message: bytes) -> bytes:
     """The authority's reply over `message`, its nonce compared. Raises Unavailable, ProofError."""
     import httpx
 
-    request = TimestampRequestBuilder().data(message).nonce(nonce=True).cert_request(cert_request=True).build()
+    asked = TimestampRequestBuilder().data(message).hash_algorithm(HashAlgorithm.SHA256)
+    request = asked.nonce(nonce=True).cert_request(cert_request=True).build()
     try:
         async with httpx.AsyncClient(timeout=WAIT_S, follow_redirects=False) as client:
             answer = await client.post(url, content=request.as_bytes(), headers={"content-type": "application/timestamp-query"})

@@ -19,6 +19,7 @@ from mandamus.errors import EngineFault, Erased, Misuse, ProofError
 
 NONCE, BITS = 12, 256
 _USES = MechanismFlag.ENCRYPT | MechanismFlag.DECRYPT
+_UNCLEAR = (pkcs11.exceptions.GeneralError, pkcs11.exceptions.FunctionFailed)  # some tokens say no more of a tag that is wrong
 _CHANGED = (pkcs11.exceptions.EncryptedDataInvalid, pkcs11.exceptions.EncryptedDataLenRange)
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ class Pkcs11Wraps:
 
     def unwrap(self, id: str, wrapped: bytes, about: bytes) -> bytes:
         nonce, closed = wrapped[:NONCE], wrapped[NONCE:]
-        return self._use(id, lambda box: bytes(box.decrypt(closed, mechanism=Mechanism.AES_GCM, mechanism_param=_gcm(nonce, about))))
+        return self._use(id, lambda box: _decrypted(box, closed, _gcm(nonce, about)))
 
     def destroy(self, id: str) -> int:
         def gone(writing: Any) -> int:
@@ -123,6 +124,16 @@ class Pkcs11Wraps:
 def _found(opened: Any, label: str) -> Any:
     wanted = {Attribute.CLASS: ObjectClass.SECRET_KEY, Attribute.KEY_TYPE: KeyType.AES}
     return opened.get_objects(wanted | ({Attribute.LABEL: label} if label else {}))
+
+
+def _decrypted(box: Any, closed: bytes, how: Any) -> bytes:
+    try:
+        return bytes(box.decrypt(closed, mechanism=Mechanism.AES_GCM, mechanism_param=how))
+    except _UNCLEAR:
+        probe: dict[str, Any] = {"mechanism": Mechanism.AES_GCM, "mechanism_param": _gcm(os.urandom(NONCE), b"probe")}
+        if bytes(box.decrypt(bytes(box.encrypt(b"?", **probe)), **probe)) == b"?":
+            raise pkcs11.exceptions.EncryptedDataInvalid from None  # the key works, so it is what was given that does not open
+        raise
 
 
 def _gcm(nonce: bytes, about: bytes) -> Any:

@@ -138,13 +138,16 @@ class _Reader:
         for number, line in enumerate(self._text(text).split("\n"), 1):
             self.line = number
             if _unseen.search(line):
-                raise self._error("a control character, or one that turns the writing, stands in it", "use tabs, spaces and line ends alone")
+                raise self._error(
+                    "a control character, or one that turns the writing, stands in it", "use tabs, spaces and line ends alone"
+                )
             words = line.split("#", 1)[0].replace("\t", " ").split(" ")
             if words := [word for word in words if word]:
                 self._words(words)
         self._bundles_name_logs()
         if self.witnesses and self.quorum is None:
-            raise self._error("witnesses are named, and nothing says how many of them must have signed", "end it with quorum NAME, or quorum none")
+            what = "witnesses are named, and nothing says how many of them must have signed"
+            raise self._error(what, "end it with quorum NAME, or quorum none")
         return Trust(
             logs=tuple(self.logs), bundles=tuple(self.bundles), approvers=self.approvers, roles=self.roles, admins=tuple(self.admins),
             authors=tuple(self.authors), frontends=tuple(self.frontends), anchors=tuple(self.anchors), witnesses=self.witnesses,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -187,12 +187,15 @@ async def _destroy(env: Env, keys: KeyStore, told: Told, asked: Asked, known: Er
     commits: list[str] = []
     for run in known.runs:
         commits += [c for name, c in await erased.parts(env.ledger, run) if _hit(selectors, name) and c not in told.commits]
+    if known.state == "partly" and floors and not commits:
+        return _report(asked, "partly", runs=known.runs, kept=tuple(floors))
     gone_at = await keys.destroy(known.id, selectors, known.subject, whole=not floors)
     if gone_at:  # a key service holds what wraps them for some days: nothing is called erased before it is
         return _report(asked, "waits", runs=known.runs, after=gone_at)
     await _tell(env, asked, commits)
     files, plain = await _files_of(env, keys, known.runs), await _plain(env, known.runs)
     if floors:
+        await keys.hear(Erasing(known.id, known.subject, known.keys, known.runs, "partly"))
         await _blocked(env, asked, "floor", run=floors[0][0])
         return _report(asked, "partly", runs=known.runs, commits=tuple(commits), kept=tuple(floors), files=files, plain=plain)
     await keys.hear(Erasing(known.id, known.subject, (), (), "done"))
@@ -296,9 +299,9 @@ async def _files_of(env: Env, keys: KeyStore, runs: Sequence[str]) -> Files:
     return Files(tuple(rewritten), tuple(deleted), tuple(gone))
 
 
-async def resume(env: Env, signer: Signer | None = None) -> list[Report]:
-    """Every erasure that is not done, as far as it may go now."""
-    unfinished = [one.id for one in await store(env).erasings() if one.state != "done"]
+async def resume(env: Env, signer: Signer | None = None, *, but: Collection[str] = ()) -> list[Report]:
+    """Every erasure that is not done, as far as it may go now. `but`: those whose time is known, and has not come."""
+    unfinished = [one.id for one in await store(env).erasings() if one.state != "done" and one.id not in but]
     out = []
     for id in unfinished:
         with contextlib.suppress(Misuse):  # it was never asked for on the chain

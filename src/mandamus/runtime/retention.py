@@ -20,10 +20,17 @@ PRINCIPAL = "p-retention"  # who asks, where a clock does
 class Forgetting:
     """The duty: what is asked for is carried on, what has had its days goes. On a ledger that seals nothing it does nothing."""
 
+    def __init__(self) -> None:
+        self._later: dict[str, int] = {}  # erasures whose time is known: not before this instant
+
     async def __call__(self, env: Env) -> None:
         if sealing.put_on(env, make=False) is None:
             return
-        await forget.resume(env)
+        now = env.time.now()
+        self._later = {id: at for id, at in self._later.items() if at > now}
+        for report in await forget.resume(env, but=self._later):
+            if report.state in ("partly", "waits"):
+                self._later[report.erasure] = min([end for _, _, end in report.kept], default=report.after)
         await expire(env)
 
 

@@ -127,6 +127,7 @@ class SealedLedger:
         month = record.at[:7]
         names = [KeyName(f"run/{run}", kind, month) for kind in ("content", "decision")]
         await self.keys.begin(run, plan, above, subjects, {name: until(month, days_of(plan, name)) for name in names})
+        self._announced.pop(run, None)
         self._plans.pop(run, None)
 
     async def _going(self, run: str) -> bool:
@@ -214,8 +215,10 @@ class SealedLedger:
                 if records is None:
                     records = self.inner.read(run, found.seq - 1)
                 while head is None or head.seq < found.seq:
-                    head = header(await anext(records))
-                yield await self._open(found, head)
+                    if (raw := await anext(records, None)) is None:
+                        break  # a payload without a record: whoever walks the chain finds it
+                    head = header(raw)
+                yield await self._open(found, head) if head is not None and head.seq == found.seq else found
         finally:
             if (close := getattr(records, "aclose", None)) is not None:
                 await close()

@@ -14,7 +14,11 @@ FORGETTING: Pages = {
         "the value can be "
         "read by nobody any more. A run that needs it cannot go on: begin a new one.",
     ),
-    "MDM-0961": ("No key store", "MANDAMUS_KEYS=sqlite:///FILE names the file of the keys. It must be one of ours, or a new one."),
+    "MDM-0961": (
+        "No key store",
+        "MANDAMUS_KEYS=sqlite:///FILE names the file of the keys, postgres://USER@HOST/DB?schema=NAME a store that several hosts share. It "
+        "must be one of ours, or a new one.",
+    ),
     "MDM-0962": (
         "The keys of another log",
         "A key store belongs to one log: who is forgotten there would be forgotten elsewhere without a record. Give each log a "
@@ -36,7 +40,11 @@ FORGETTING: Pages = {
         "mandamus forget "
         "--resume; if that says the same, keep the file from everybody and ask for help.",
     ),
-    "MDM-0966": ("The key store cannot be used", "It is locked, full or not writable. Nothing is sealed, opened or erased meanwhile."),
+    "MDM-0966": (
+        "The key store cannot be used",
+        "It is locked, full or not writable; or its server does not answer, refuses the login, or is not safe to keep keys on. Nothing is "
+        "sealed, opened or erased meanwhile.",
+    ),
     "MDM-0967": (
         "Others can read the key store",
         "chmod 600 FILE. Who could read it may hold keys of what will be forgotten: keep that in mind.",
@@ -54,7 +62,8 @@ FORGETTING: Pages = {
     "MDM-0970": ("A ledger without chain log", "Sealing binds payloads to the log's name. wiring.open_env begins chain log."),
     "MDM-0971": (
         "No key of this run here",
-        "It was written by a host with another key store. Workers of one ledger share one: MANDAMUS_KEYS=sqlite:///FILE on one host.",
+        "It was written by a host with another key store. Workers of one ledger share one: MANDAMUS_KEYS=sqlite:///FILE on "
+        "one host, postgres://… on several.",
     ),
     "MDM-0972": (
         "No key store at this ledger",

@@ -34,7 +34,6 @@ LENT_MAX = 8  # connections of one process, those that wait for `alone` aside
 ANSWER_S = 30.0
 LONG_S = 900.0  # for an erasure that wraps many keys anew
 _FLUSHED = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') <> 'remote_apply'"
-TAKEN = errors.UniqueViolation
 _schema = re.compile(r"[a-z_][a-z0-9_]{0,40}").fullmatch
 _named = re.compile(r"^-- (\w+)(?::[^\n]*)? --\n(.*?)(?=\n-- \w+(?::[^\n]*)? --\n|\Z)", re.MULTILINE | re.DOTALL).findall
 
@@ -106,7 +105,7 @@ class Link:
         self.address = address
         self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: list[Db] = []
-        self._turns = asyncio.Semaphore(LENT_MAX)
+        self._turns, self._making = asyncio.Semaphore(LENT_MAX), asyncio.Lock()
         self._closed = False
 
     @asynccontextmanager
@@ -157,6 +156,11 @@ class Link:
         for db in idle:
             await _thrown_away(db)
 
+    def one_by_one(self) -> asyncio.Lock:
+        """Of all tasks of this process one makes what all of them need."""
+        self._here()
+        return self._making
+
     async def own(self) -> Db:
         """One that is not lent; the caller closes it."""
         try:
@@ -168,7 +172,8 @@ class Link:
         if self._loop is not asyncio.get_running_loop():
             for db in self._idle:
                 db.raw.pgconn.finish()
-            self._idle, self._turns, self._loop = [], asyncio.Semaphore(LENT_MAX), asyncio.get_running_loop()
+            self._idle, self._loop = [], asyncio.get_running_loop()
+            self._turns, self._making = asyncio.Semaphore(LENT_MAX), asyncio.Lock()
 
     async def _connect(self) -> Db:
         if self._closed:

@@ -13,7 +13,7 @@ import os
 from typing import NamedTuple
 
 from mandamus.drivers.keys_postgres import closing
-from mandamus.drivers.keys_postgres.link import TAKEN, Db, Link
+from mandamus.drivers.keys_postgres.link import Db, Link
 from mandamus.errors import EngineFault, Erased, Unavailable
 from mandamus.ports import Wraps
 
@@ -44,11 +44,13 @@ class Roots:
         self._link, self._wraps, self.store = link, wraps, ""
         self._roots: dict[str, Root] = {}
         self._cells: dict[int, Cell] = {}
+        self._placed: dict[tuple[str, int], Cell] = {}
 
     def forget(self) -> None:
         """What was destroyed elsewhere is not kept in this memory either."""
         self._roots.clear()
         self._cells.clear()
+        self._placed.clear()
 
     # -- wrapping keys -----------------------------------------------------------------------------------------------------------
     async def make(self, period: str) -> Root:
@@ -81,20 +83,22 @@ class Roots:
     async def period(self, period: str) -> Root:
         """Its root, made when there is none; of several processes that make one at once all get the first one's."""
         for _ in range(TRIES):
-            for name, id, wrapped in await self._link.ask("live", period=period):
-                return await self.unwrapped(name, id, period, wrapped)
-            made = await self.make(period)
-            try:
-                async with self._link.transaction() as db:
-                    await db.hold("erase", shared=True)
-                    if await db.run("lives", name=made.name):
-                        continue
-            except TAKEN:
-                pass
-            async with self._link.transaction() as db:
-                await db.run("retire", name=made.name, erasure="")
-            await self.bury()
+            async with self._link.one_by_one():
+                for name, id, wrapped in await self._link.ask("live", period=period):
+                    return await self.unwrapped(name, id, period, wrapped)
+                await self._begin(period)
         raise self._moved()
+
+    async def _begin(self, period: str) -> None:
+        made = await self.make(period)
+        async with self._link.transaction() as db:
+            await db.hold("erase", shared=True)
+            await db.hold("period")
+            if lives := await db.run("lives", name=made.name):
+                return
+            await db.run("retire", name=made.name, erasure="")
+        if not lives:
+            await self.bury()
 
     async def bury(self, upto: int | None = None) -> int:
         """Destroy every wrapping key that is out of use. The instant at which the last one is gone, of those that were retired `upto`
@@ -117,10 +121,13 @@ class Roots:
 
     # -- cells -------------------------------------------------------------------------------------------------------------------
     async def cell(self, period: str, n: int) -> Cell:
-        """Made when there is none."""
+        """Made when there is none. It may have another key by now: who seals with it looks (`same_cell`) in the same transaction."""
+        if known := self._placed.get((period, n)):
+            return known
         for _ in range(TRIES):
             for row in await self._link.ask("cell", period=period, n=n):
-                return await self.opened(row)
+                found = self._placed[period, n] = await self.opened(row)
+                return found
             root = await self.period(period)
             stored = closing.close(root.secret, os.urandom(closing.SECRET), closing.of_cell(self.store, period, n))
             async with self._link.transaction() as db:
@@ -140,6 +147,7 @@ class Roots:
             place = closing.of_cell(self.store, str(period), n)
             if len(self._cells) >= KNOWN_MAX:
                 self._cells.clear()
+                self._placed.clear()
             known = self._cells[gen] = Cell(str(period), n, gen, closing.opened(root.secret, key, place))
         return known
 

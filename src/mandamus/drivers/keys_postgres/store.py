@@ -47,7 +47,8 @@ class PostgresKeys:
         self._roots = Roots(self._link, wraps)
         self._ready = False
         self._origin = ""
-        self._version: int | None = None
+        self._version: int | None = None  # None: it must be asked
+        self._kept = 0  # of what is kept in memory
         self._version_at = 0.0  # when it was asked, not when it was answered
         self._question: asyncio.Task[int] | None = None  # that was not sent yet
 
@@ -82,7 +83,7 @@ class PostgresKeys:
                 await db.hold("subject")
                 if known := await self._known(name, db):
                     return known
-                if await db.one("same_cell", period=cell.period, n=cell.n, gen=cell.gen):
+                if await self._same(db, [cell]):
                     return await self._new_subject(db, cell, plain, name)
         raise self._busy()
 
@@ -106,7 +107,7 @@ class PostgresKeys:
             cells = {name: await self._roots.cell(name.period, closing.cell_of(name.owner)) for name in keys}
             async with self._link.transaction() as db:
                 await db.hold("erase", shared=True)
-                if not await _same(db, cells.values()):
+                if not await self._same(db, cells.values()):
                     continue
                 await db.run("begin", run=run, plan=encode_plan(plan))
                 if parent:
@@ -152,7 +153,7 @@ class PostgresKeys:
             async with self._link.transaction() as db:
                 await db.hold("erase", shared=True)
                 await self._refuse_gone(db, name)
-                if not await _same(db, [cell]):
+                if not await self._same(db, [cell]):
                     continue
                 await _insert(db, name, cell, until)
             if found := await self._find(name):
@@ -166,7 +167,7 @@ class PostgresKeys:
 
     async def _refuse_gone(self, db: Db, name: KeyName) -> None:
         off = await db.run("off", owner=name.owner, kind=name.kind, period=name.period)
-        if off or any(covers(KeyName(*row), name) for row in await db.run("gone", owner=name.owner)):
+        if off or any(covers(KeyName(*row), name) for *row, _ in await db.run("gone", owner=name.owner)):
             raise Erased(
                 "what would be written here is being forgotten, or was", code="MDM-0963", where=name.owner,
                 why="a key that is to be destroyed takes nothing new", fix="begin a new run",
@@ -186,14 +187,16 @@ class PostgresKeys:
         async with self._link.lent() as db:
             self._question, at = None, time.monotonic()
             found = int(await db.one("version"))
-        if found != self._version:
+        if found != self._kept:
             self._roots.forget()
-        self._version, self._version_at = found, at
+        self._version, self._kept, self._version_at = found, found, at
         return found
 
     async def fate(self, name: KeyName) -> str:
-        if any(covers(KeyName(*row), name) for row in await self._ask("gone", owner=name.owner)):
-            return "erased"
+        """Erased is what nothing can bring back: as long as a key service could, it is out of use."""
+        pending = [left for *row, left in await self._ask("gone", owner=name.owner) if covers(KeyName(*row), name)]
+        if pending:
+            return "off" if any(pending) else "erased"
         return "off" if await self._ask("off", owner=name.owner, kind=name.kind, period=name.period) else ""
 
     async def expired(self, now: int) -> tuple[KeyName, ...]:
@@ -216,10 +219,14 @@ class PostgresKeys:
                 "hear", id=erasing.id, subject=erasing.subject, keys=json.dumps(packed), runs=json.dumps(list(runs)), state=erasing.state
             )
             await db.run("changed")
+        self._version = None
 
     async def destroy(self, id: str, keys: Sequence[KeyName], subject: str = "", *, whole: bool = True) -> int:
         await self._open()
-        return await destroying.destroy(self._link, self._roots, destroying.Wanted(id, tuple(keys), subject, whole))
+        try:
+            return await destroying.destroy(self._link, self._roots, destroying.Wanted(id, tuple(keys), subject, whole))
+        finally:
+            self._version = None  # nobody in this process reads on with what it knew before
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
@@ -289,16 +296,16 @@ class PostgresKeys:
             )  # fmt: skip
         return bool(there)
 
+    async def _same(self, db: Db, cells: Iterable[Cell]) -> bool:
+        """Under the lock against erasures: nothing has taken their keys. Else what is known of them is forgotten."""
+        for cell in cells:
+            if not await db.one("same_cell", period=cell.period, n=cell.n, gen=cell.gen):
+                self._roots.forget()
+                return False
+        return True
+
     def _busy(self) -> Unavailable:
         return Unavailable("erasures stood in the way again and again", outcome="none", code="MDM-0966", where=self.place, fix="try again")
-
-
-async def _same(db: Db, cells: Iterable[Cell]) -> bool:
-    """Under the lock against erasures: nothing has taken their keys."""
-    for cell in cells:
-        if not await db.one("same_cell", period=cell.period, n=cell.n, gen=cell.gen):
-            return False
-    return True
 
 
 async def _insert(db: Db, name: KeyName, cell: Cell, until: int) -> None:

@@ -16,6 +16,7 @@ CREATE TABLE @kek (
     id text NOT NULL DEFAULT '', root bytea, erasure text NOT NULL DEFAULT '', retired bigint NOT NULL DEFAULT 0,
     at timestamptz NOT NULL DEFAULT clock_timestamp());
 CREATE UNIQUE INDEX kek_live ON @kek (period) WHERE state = 'live';
+CREATE INDEX kek_erasure ON @kek (erasure) WHERE erasure <> '';
 CREATE INDEX kek_left ON @kek (state) WHERE state IN ('making', 'dying');
 -- A part of a period: its key, wrapped by the root. `gen` is new whenever the key is.
 CREATE TABLE @cell (period text NOT NULL, n integer NOT NULL, gen bigint NOT NULL, key bytea NOT NULL, PRIMARY KEY (period, n));
@@ -62,7 +63,8 @@ INSERT INTO @kek (name, period, state) VALUES (%(name)s, %(period)s, 'making')
 UPDATE @kek SET id = %(id)s, root = %(root)s, at = clock_timestamp() WHERE name = %(name)s AND state = 'making' RETURNING name
 
 -- lives: the first of several that were made at once for a period --
-UPDATE @kek SET state = 'live' WHERE name = %(name)s AND state = 'making' RETURNING name
+UPDATE @kek k SET state = 'live' WHERE name = %(name)s AND state = 'making'
+AND NOT EXISTS (SELECT 1 FROM @kek o WHERE o.period = k.period AND o.state = 'live') RETURNING name
 
 -- retire --
 UPDATE @kek SET state = 'dying', erasure = %(erasure)s, retired = nextval('@turn'), root = NULL WHERE name = %(name)s
@@ -107,8 +109,10 @@ ON CONFLICT DO NOTHING
 -- off --
 SELECT 1 FROM @dek WHERE owner = %(owner)s AND kind = %(kind)s AND period = %(period)s AND off IS NOT NULL
 
--- gone --
-SELECT owner, kind, period FROM @gone WHERE owner = %(owner)s
+-- gone: and whether a wrapping key that could open it is not destroyed yet --
+SELECT owner, kind, period, EXISTS (SELECT 1 FROM @kek d WHERE d.state = 'dying'
+    AND d.retired <= (SELECT coalesce(max(k.retired), 0) FROM @kek k WHERE k.erasure = g.erasure))
+FROM @gone g WHERE owner = %(owner)s
 
 -- expired --
 SELECT owner, kind, period FROM @dek WHERE until > 0 AND until <= %(now)s AND off IS NULL ORDER BY owner COLLATE "C", kind, period

@@ -19,6 +19,7 @@ from mandamus.core.canonical import canon
 from mandamus.errors import MandamusError, ProofError
 from mandamus.ports import Witness
 from mandamus.proof.keys import b64
+from mandamus.proof.note import met
 from mandamus.runtime import witnesses as asking
 from mandamus.runtime.tlog import objects
 from mandamus.runtime.tlog.joint import Joint
@@ -59,7 +60,9 @@ class Cosigning:
             asking.refuse_rollback(told, await self.history.size(), self.points.reader.origin)
         self._sizes.update({name: answer for name, answer in told.items() if isinstance(answer, int)})
         self.faults = {name: answer for name, answer in told.items() if not isinstance(answer, int)}
-        self._ask_again = time.monotonic() + ASK_AGAIN_S if self.faults else math.inf
+        keys = {key.public for one in self.witnesses if one.name not in self.faults and (key := getattr(one, "key", None)) is not None}
+        enough = not self.faults or (self.points.quorum and met(self.points.trust(), keys))
+        self._ask_again = math.inf if enough else time.monotonic() + ASK_AGAIN_S  # the others say it when they are shown a checkpoint
 
     async def __call__(self) -> bool:
         """Whether the quorum stands under what was the newest signed checkpoint when this was called, or under a later one."""

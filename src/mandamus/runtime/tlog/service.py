@@ -41,7 +41,7 @@ from mandamus.runtime.tlog.spans import Spans
 
 DUTY, DUTY_MS = "tlog", 5_000
 EVERY, WITHIN_S = 256, 1.0  # a checkpoint after so many records, or so long after the first of them
-TICK_S = 0.25
+TICK_S = 0.5  # how often it looks: many records make no more checkpoints than two a second, unless somebody waits for one
 CLOSE_S = 10.0
 PATIENCE = 8  # ticks
 TURNS = 3  # rounds that one question waits for

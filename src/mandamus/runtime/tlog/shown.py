@@ -103,5 +103,5 @@ class Checkpoints:
             return
         shown = await self.store.get(CHECKPOINT)
         size = parse_checkpoint(parse_note(shown).text).size if shown is not None else -1
-        if True:
+        if size < found.checkpoint.size or (size == found.checkpoint.size and shown != found.note):
             await self.store.put(CHECKPOINT, found.note)
