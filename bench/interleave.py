@@ -120,8 +120,8 @@ def shim() -> str:
 
 
 def environment(flush_us: int = 0, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What every child runs with: tracing off, the shim in place."""
-    env = {**os.environ, **QUIET, **(extra or {})}
+    """What every child runs with: tracing off, the shim in place. Ours without its transparency log: what that adds, W9 measures."""
+    env = {**os.environ, "MANDAMUS_LOG": "none", **QUIET, **(extra or {})}
     if shim():
         env |= {"LD_PRELOAD": shim(), "FLUSH_US": str(flush_us)}
     return env

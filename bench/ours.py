@@ -6,7 +6,6 @@ this folder: `turns - 1` tool calls, then the answer.
 
 from __future__ import annotations
 
-import os
 import pathlib
 from typing import Any
 
@@ -16,7 +15,6 @@ from mandamus import Absent, Agent, Budget, Ctx, Found, Unclear, tool, wiring
 from mandamus.data import Business, none
 from mandamus.drivers.model_scripted import ScriptedModel, Step
 
-os.environ.setdefault("MANDAMUS_LOG", "none")  # what the transparency log adds, on a disk of its own maybe, is W9's to say
 NUMBERS = Business(subject=none("numbers"), retention="books")
 PERMITS = ({"id": "tools", "permit": {"tool": "add"}},)
 SUSPENDS = (*PERMITS, {"id": "asks", "permit": {"tool": "ask"}}, {"id": "agree", "needsApproval": {"tools": "ask", "quorum": 1}})

@@ -91,7 +91,8 @@ def governed(where: Callable[[], str], writers: int) -> Work:
                     head = await ledger.append(run, head, raws(sealed), seals=sealed)
 
         async def run() -> Sample:
-            ledger, laps = open_ledger(where()), Laps()
+            opened, laps = open_ledger(where()), Laps()
+            ledger: Any = getattr(opened, "inner", opened)  # the driver: there is no payload to seal
             await asyncio.gather(*[writer(ledger, f"warm-{n}", 4, Laps()) for n in range(writers)])
             with Meter() as m:
                 await asyncio.gather(*[writer(ledger, f"run-{n}", each, laps) for n in range(writers)])

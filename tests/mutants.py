@@ -43,6 +43,7 @@ EXECUTE, RECOVER, MEMORY, MAIL = "runtime/execute.py", "runtime/recover.py", "dr
 LEASE = "runtime/lease.py"
 COMPACTION = "tests/crash/test_compaction.py"
 LEVELS = "tests/e2e/test_levels.py"
+RED_LOOP = "tests/attack/test_red_evidence_loop.py"
 WITNESSING, ASKING = "proof/witnessing.py", "runtime/witnesses.py"
 W_SERVER, W_CLIENT = "tests/ports/test_witness_server.py", "tests/ports/test_witness_client.py"
 W_ANCHOR = "tests/ports/test_anchor_rekor.py"
@@ -270,7 +271,7 @@ MUTANTS = (
     m(
         "payload unchecked",
         "core/payload.py",
-        "if len(secret) != SALT or commit(secret, value) != commitment:",
+        "if not holds(secret, value, commitment):",
         "if len(secret) != SALT:",
         NAMED,
         "swapped_payload",
@@ -382,7 +383,7 @@ MUTANTS = (
         LEVELS,
         "anew",
     ),
-    m("evidence may come late", JUDGE, "known.met, late(run, action))", "known.met, False)", LEVELS, "in_time"),
+    m("evidence may come late", JUDGE, "bool(action.awaits) and late(run, action))", "False)", LEVELS, "in_time", 20),
     m(
         "a silent log is a yes",
         "runtime/levels.py",
@@ -551,6 +552,31 @@ MUTANTS = (
         W_ANCHOR,
     ),
     m("anchor: any key of the public log will do", "drivers/anchor_rekor.py", "or not seen(note, [key]):", "or False:", W_ANCHOR),
+    m(
+        "a level that only the chain has",
+        "runtime/levels.py",
+        "    if said:\n        try:",
+        "    if said and False:\n        try:",
+        RED_LOOP,
+        "forged_level",
+    ),
+    m(
+        "an unsigned policy is in force",
+        "runtime/log.py",
+        "if await self._agreed(record):\n                    self.policies",
+        "if True:\n                    self.policies",
+        RED_LOOP,
+        "replaced_policy",
+    ),
+    m(
+        "a hold is moved away",
+        "core/erasures.py",
+        "self.holds.setdefault(fact.hold, fact)",
+        "self.holds[fact.hold] = fact",
+        RED_LOOP,
+        "placed_again",
+    ),
+    m("an erasure that never happened", "runtime/erased.py", "unlawful(", "early and bool(", RED_LOOP, "never_happened"),
 )
 
 

@@ -13,5 +13,6 @@ from tests.e2e.cli_world import World
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """A folder with an agent in it, entered; nothing of the surroundings names another ledger."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MANDAMUS_LEDGER", raising=False)
+    for name in ("MANDAMUS_LEDGER", "MANDAMUS_LOG", "MANDAMUS_WITNESSES"):
+        monkeypatch.delenv(name, raising=False)
     return World(tmp_path)

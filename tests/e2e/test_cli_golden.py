@@ -30,7 +30,7 @@ def test_a_transcript_is_what_is_printed(script: Path, world: World, request: py
 
 
 def play(world: World, script: str) -> str:
-    """The `#` and `$` lines of a script, with what each command says. `{digest}`, `{allowance}` and `{hold}` stand for what waits and stands now."""
+    """The `#` and `$` lines of a script, with what each command says; what `{digest}`, `{allowance}`, `{hold}` are now is filled in."""
     rows: list[str] = []
     for line in script.splitlines():
         if line.startswith("#"):

@@ -31,8 +31,8 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture(scope="module")
-def token(tmp_path_factory: pytest.TempPathFactory) -> Token:
-    return Token(tmp_path_factory.mktemp("softhsm"))
+def token() -> Token:
+    return Token()
 
 
 class Hosts:

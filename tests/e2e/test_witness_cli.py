@@ -103,7 +103,7 @@ def test_its_key_may_lie_in_a_token(world: World, tmp_path: Path, monkeypatch: p
     """A real SoftHSM2: the key is made in the token, cannot leave it, and its line verifies like any other; a P-256 key cosigns nothing."""
     for name in ("SOFTHSM2_CONF", "HSM_PIN"):  # given back at the end: the library of this process may have another token open
         monkeypatch.setenv(name, "")
-    token, log = Token(tmp_path / "hsm"), Log().grow(9)
+    token, log = Token(), Log().grow(9)
     for key, kind in (("witness", "ed25519"), ("p256", "p256")):
         made = world.process("key", "new", token.uri(key), "--kind", kind, "--name", "hsm.example")
         assert made.returncode == 0, made

@@ -28,8 +28,8 @@ MESSAGE = b"what is signed " * 20
 
 
 @pytest.fixture(scope="module")
-def token(tmp_path_factory: pytest.TempPathFactory) -> Token:
-    return Token(tmp_path_factory.mktemp("softhsm"))
+def token() -> Token:
+    return Token()
 
 
 @pytest.fixture(scope="module")

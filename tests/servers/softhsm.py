@@ -1,12 +1,16 @@
-"""A real PKCS#11 token without hardware: SoftHSM2 in a folder of the test's own. `token(folder)` -> environment and address of its keys.
+"""A real PKCS#11 token without hardware: SoftHSM2. `Token()` -> environment and address of its keys.
 
-SOFTHSM2_CONF is read when the library is loaded, so a test that uses the token in its own process sets it before, once for all tests.
+SOFTHSM2_CONF is read when the library is loaded, so all tests of one process share the tokens that the first of them made: labels of keys
+must be a test's own.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from tests.servers.needs import needs
@@ -18,14 +22,25 @@ PIN = "1234"
 class Token:
     """`uri("bundle")` names a key of it. `environment` is what another process needs."""
 
-    def __init__(self, folder: Path) -> None:
+    _first: Token | None = None
+
+    def __init__(self) -> None:
         needs("softhsm2-util", "pkcs11")
+        if Token._first is None:
+            self._make()
+            Token._first = self
+        self.module, self.environment = Token._first.module, Token._first.environment
+        os.environ.update(self.environment)
+
+    def _make(self) -> None:
+        """Not in the folder of the test that happens to be the first, which may go before the others."""
+        folder = Path(tempfile.mkdtemp(prefix="mandamus-hsm-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
         self.module = next(path for path in MODULES if Path(path).exists())
-        (folder / "tokens").mkdir(parents=True)
+        (folder / "tokens").mkdir()
         config = folder / "softhsm2.conf"
         config.write_text(f"directories.tokendir = {folder}/tokens\nobjectstore.backend = file\nlog.level = ERROR\n")
         self.environment = {"SOFTHSM2_CONF": str(config), "HSM_PIN": PIN}
-        os.environ.update(self.environment)
         for label in ("ops", "second", "third"):  # before the library is loaded: it looks for tokens once
             self._add(label)
 

@@ -32,6 +32,7 @@ from mandamus.proof.verify import verify
 from mandamus.runtime import evidence, recover, replay, start
 from mandamus.testing.certify import certify
 from mandamus.testing.people import signer
+from tests import logged, samples
 from tests.crash.stand import LARGE, PAY, PLAIN, TWO, Around, Stand, agent_of, pay_tool
 from tests.e2e.clinic import Clinic
 
@@ -469,10 +470,16 @@ def test_a_bundle_proves_itself_offline_with_roots_from_outside() -> None:
 
 
 @pytest.mark.law("9")
-@pytest.mark.xfail(strict=True, raises=ModuleNotFoundError, reason="the Merkle log and its witnesses")
 def test_a_bundle_proves_that_everybody_saw_the_same_log() -> None:
-    """With witnesses a bundle also proves that the log was not shown differently to somebody else."""
-    __import__("mandamus.proof.tree")
+    """With witnesses a bundle also proves that the log was not shown differently to somebody else: they have cosigned one tree."""
+    tale = samples.story()
+    shown, other = (logged.Log().add([*first, *tale.log.raws, *tale.chain.raws]) for first in ((), (b"a record for other eyes",)))
+    asked = logged.demanding()
+    true = verify(tale.bundle(proofs=logged.proofs(tale, shown)), asked)
+    assert (true.exit_code, true.verdict) == (0, "PROVEN"), true
+    alone = verify(tale.bundle(proofs=logged.proofs(tale, other, witnesses=())), asked)
+    assert (alone.exit_code, alone.verdict) == (3, "NOT FULLY CHECKED"), "a tree that no witness saw is below what was demanded"
+    assert shown.tree.root() != other.tree.root()
 
 
 # -- 10 -------------------------------------------------------------------------------------------------------------------------

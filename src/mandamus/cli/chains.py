@@ -6,6 +6,7 @@ counted, so that nobody takes a part for the whole.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -75,7 +76,11 @@ async def _tried(ledger: Ledger, head: Head) -> Fault | None:
         return await _walk(ledger, head)
     except MandamusError as error:  # the store itself: records that are gone, a page that cannot be read
         d = error.diagnosis
-        return Fault(head.run, None, d.code, d.what, d.expected, d.found)
+        at = _event(d.where)
+        return Fault(head.run, int(at[1]) if at else None, d.code, d.what, d.expected, d.found)
+
+
+_event = re.compile(r"\(event ([0-9]+)\)$").search
 
 
 async def _walk(ledger: Ledger, head: Head) -> Fault | None:

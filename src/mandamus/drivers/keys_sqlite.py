@@ -17,7 +17,7 @@ import hmac
 import json
 import os
 import unicodedata
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -40,6 +40,7 @@ class SqliteKeys:
         self.path = str(path)
         self._wrap = wrap
         self._file = KeysFile(self.path, wrap.name if wrap else "")
+        self._batch: list[tuple[Callable[[apsw.Connection], object], asyncio.Future[None]]] = []
         self._changes = 0  # of our own, which the file does not count
 
     @property
@@ -83,7 +84,7 @@ class SqliteKeys:
     async def begin(
         self, run: str, plan: Plan, parent: str = "", subjects: Sequence[str] = (), keys: Mapping[KeyName, int] = {}
     ) -> None:  # fmt: skip
-        with self._file.writing() as db:
+        def write(db: apsw.Connection) -> None:
             db.execute("INSERT OR IGNORE INTO run VALUES (?, ?)", (run, encode_plan(plan)))
             if parent:
                 db.execute("INSERT OR IGNORE INTO kin VALUES (?, ?)", (run, parent))
@@ -91,14 +92,41 @@ class SqliteKeys:
             for name, until in keys.items():
                 self._insert(db, name, until)
 
+        await self._together(write)
+
     async def plan(self, run: str) -> Plan | None:
         found = self._file.one("SELECT plan FROM run WHERE run = ?", run)
         return None if found is None else decode_plan(bytes(found))
 
     async def touch(self, run: str, subject: str) -> None:
         if self._file.one("SELECT 1 FROM touched WHERE pseudonym = ? AND run = ?", subject, run) is None:
+            await self._together(lambda db: db.execute("INSERT OR IGNORE INTO touched VALUES (?, ?)", (subject, run)))
+
+    async def _together(self, work: Callable[[apsw.Connection], object]) -> None:
+        """In one commit with what other runs of this process have to write just now: each commit waits for the disk."""
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        self._batch.append((work, done))
+        if len(self._batch) == 1:
+            loop.call_soon(self._commit)
+        await done
+
+    def _commit(self) -> None:
+        batch, self._batch = self._batch, []
+        fault: BaseException | None = None
+        try:
             with self._file.writing() as db:
-                db.execute("INSERT OR IGNORE INTO touched VALUES (?, ?)", (subject, run))
+                for work, _ in batch:
+                    work(db)
+        except Exception as error:
+            fault = error
+        for _, done in batch:
+            if done.done():  # whoever waited has gone
+                continue
+            if fault is None:
+                done.set_result(None)
+            else:
+                done.set_exception(fault)
 
     async def runs_of(self, subject: str) -> tuple[str, ...]:
         return self._families([row[0] for row in self._file.rows("SELECT run FROM touched WHERE pseudonym = ?", subject)])

@@ -11,9 +11,13 @@ against the log, and clears it when they are not of that tree.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
+
+from mandamus.errors import Unavailable
 
 Span = tuple[str, int, int, int]  # run, first seq, first leaf, count
 BUSY_MS = 5_000
@@ -37,60 +41,65 @@ class Spans:
         """A file that is damaged, or of another form, is begun anew."""
         if path is None:
             return cls(_prepared(apsw.Connection(":memory:")))
-        try:
-            return cls(_prepared(apsw.Connection(str(path))))
-        except (apsw.CorruptError, apsw.NotADBError, apsw.FormatError):
-            for end in ("", "-wal", "-shm"):
-                path.with_name(path.name + end).unlink(missing_ok=True)
-            return cls(_prepared(apsw.Connection(str(path))))
+        with _told(str(path)):
+            try:
+                return cls(_prepared(apsw.Connection(str(path))))
+            except (apsw.CorruptError, apsw.NotADBError, apsw.FormatError):
+                for end in ("", "-wal", "-shm"):
+                    path.with_name(path.name + end).unlink(missing_ok=True)
+                return cls(_prepared(apsw.Connection(str(path))))
+
+    def _rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with _told(self._db.filename):
+            return self._db.execute(sql, tuple(values)).fetchall()
 
     @property
     def state(self) -> tuple[int, bytes]:
         """(size, root) of the tree that it speaks of."""
-        size, root = next(iter(self._db.execute("select size, root from state")))
+        ((size, root),) = self._rows("select size, root from state")
         return int(size), bytes(root)
 
     def clear(self) -> None:
-        with self._db:
+        with _told(self._db.filename), self._db:
             self._db.execute("delete from span")
             self._db.execute("update state set size = 0, root = x''")
 
     def add(self, before: int, size: int, root: bytes, spans: Sequence[Span]) -> bool:
         """All of it, when it speaks of `before` leaves now. False: somebody else has gone on meanwhile, and nothing was added."""
-        self._db.execute("begin immediate")
-        try:
-            fits = self.state[0] == before
-            if fits:
-                self._db.executemany("insert into span values (?, ?, ?, ?)", spans)
-                self._db.execute("update state set size = ?, root = ?", (size, root))
-        except BaseException:
-            self._db.execute("rollback")
-            raise
-        self._db.execute("commit")
+        with _told(self._db.filename):
+            self._db.execute("begin immediate")
+            try:
+                fits = self.state[0] == before
+                if fits:
+                    self._db.executemany("insert into span values (?, ?, ?, ?)", spans)
+                    self._db.execute("update state set size = ?, root = ?", (size, root))
+                self._db.execute("commit")
+            except BaseException:
+                if self._db.in_transaction:  # a disk that is full has rolled back by itself
+                    self._db.execute("rollback")
+                raise
         return fits
 
     def next(self, run: str, below: int) -> int:
         """How many records of the run are among the leaves [0, below); they are its first ones."""
-        rows = self._db.execute("select seq, leaf, count from span where run = ? and leaf < ? order by seq desc limit 1", (run, below))
+        rows = self._rows("select seq, leaf, count from span where run = ? and leaf < ? order by seq desc limit 1", (run, below))
         for seq, leaf, count in rows:
             return int(seq) + min(int(count), below - int(leaf))
         return 0
 
     def leaf(self, run: str, seq: int) -> int | None:
         """The leaf of one record. None: it is not in the log, as far as this knows."""
-        row = self._db.execute("select seq, leaf, count from span where run = ? and seq <= ? order by seq desc limit 1", (run, seq))
+        row = self._rows("select seq, leaf, count from span where run = ? and seq <= ? order by seq desc limit 1", (run, seq))
         for first, leaf, count in row:
             return int(leaf) + seq - int(first) if seq < int(first) + int(count) else None
         return None
 
     def of(self, run: str) -> list[Span]:
-        return [
-            (str(a), int(b), int(c), int(d)) for a, b, c, d in self._db.execute("select * from span where run = ? order by seq", (run,))
-        ]
+        return [(str(a), int(b), int(c), int(d)) for a, b, c, d in self._rows("select * from span where run = ? order by seq", (run,))]
 
     def below(self, first: int, size: int) -> Iterator[Span]:
         """The spans of leaves [first, size), cut to them, in the order of their leaves."""
-        rows = self._db.execute("select run, seq, leaf, count from span where leaf < ? and leaf + count > ? order by leaf", (size, first))
+        rows = self._rows("select run, seq, leaf, count from span where leaf < ? and leaf + count > ? order by leaf", (size, first))
         for run, seq, leaf, count in rows:
             low, high = max(leaf, first), min(leaf + count, size)
             yield str(run), int(seq + low - leaf), int(low), int(high - low)
@@ -98,11 +107,25 @@ class Spans:
     def runs(self, below: int) -> Iterator[tuple[str, int]]:
         """(run, how many of its records are among the leaves [0, below)), by name."""
         rows = "select run, max(seq + min(count, ?1 - leaf)) from span where leaf < ?1 group by run order by run"
-        for run, many in self._db.execute(rows, (below,)):
+        for run, many in self._rows(rows, (below,)):
             yield str(run), int(many)
 
     def close(self) -> None:
         self._db.close()
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    """What is wrong with the disk, in our words. Nothing is lost: all of it is read from the log again."""
+    try:
+        yield
+    except (apsw.FullError, apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.BusyError) as error:
+        full = isinstance(error, apsw.FullError)
+        what = "the disk is full" if full else "the log's index on this disk failed"
+        raise Unavailable(
+            what, outcome="none", code="MDM-0512" if full else "MDM-0513", where=path, found=type(error).__name__,
+            fix="free some space, then resume" if full else "check the disk, then resume",
+        ) from None  # fmt: skip
 
 
 def _prepared(db: apsw.Connection) -> apsw.Connection:

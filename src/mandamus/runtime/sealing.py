@@ -16,10 +16,12 @@ sealing and after opening. GCM alone does not say which plaintext was meant: two
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import os
-from collections.abc import AsyncIterator, Sequence
+import struct
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -39,6 +41,7 @@ BLOB = b"mandamus/v1/blob\0"
 MAIL = b"mandamus/v1/sealed-mail\0"
 NONCE, TAG = 12, 16
 PLANS_MAX = KNOWN_MAX = 4_096
+_SEQ_AND_SIZE = struct.Struct(">IQI").pack
 READ_MS = 100  # how old a reader's knowledge of destroyed keys may be
 
 
@@ -58,6 +61,7 @@ class SealedLedger:
         self._boxes: dict[KeyName, AESGCM] = {}
         self._touched: set[tuple[str, str]] = set()
         self._subjects: dict[str, str] = {}
+        self._drawn = nonces()
 
     # -- what is known of the key store --------------------------------------------------------------------------------------
     async def _fresh(self, old_ms: int = 0) -> None:
@@ -178,7 +182,7 @@ class SealedLedger:
             self._touched.add((p.run, part.subject))
         box = self._boxes.get(name) or await self._box(name, until(name.period, days_of(plan, name)))
         assert box is not None, "a key is made when there is none"
-        nonce = os.urandom(NONCE)
+        nonce = next(self._drawn)
         sealed = box.encrypt(nonce, p.bytes, associated(self._origin, p.run, p.seq, part.commit))
         return Payload(p.run, p.seq, p.part, nonce + sealed, "sealed")
 
@@ -365,8 +369,24 @@ async def handed_out(env: Env, run: str, bundle: str, others: Sequence[Path] = (
 
 def associated(origin: str, run: str, seq: int, commit: str) -> bytes:
     """What a sealed payload is bound to: moved to another place, or to another log, it does not open."""
-    fields = (origin.encode(), run.encode(), seq.to_bytes(8, "big"), bytes.fromhex(commit))
-    return BLOB + b"".join(len(f).to_bytes(4, "big") + f for f in fields)
+    bound = bytes.fromhex(commit)
+    return _place(origin, run) + _SEQ_AND_SIZE(8, seq, len(bound)) + bound
+
+
+@functools.lru_cache(maxsize=256)
+def _place(origin: str, run: str) -> bytes:
+    first, second = origin.encode(), run.encode()
+    return BLOB + len(first).to_bytes(4, "big") + first + len(second).to_bytes(4, "big") + second
+
+
+def nonces() -> Iterator[bytes]:
+    """12 random bytes each, drawn 256 at a time. Never one twice: a forked process draws its own."""
+    while True:
+        pool, drawn_by = os.urandom(NONCE * 256), os.getpid()
+        for i in range(0, len(pool), NONCE):
+            if os.getpid() != drawn_by:
+                break
+            yield pool[i : i + NONCE]
 
 
 def digest(message: bytes) -> str:

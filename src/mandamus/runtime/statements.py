@@ -8,7 +8,6 @@ The rule a newcomer would break: a statement is about one fact, for a time, once
 from __future__ import annotations
 
 import hashlib
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -63,7 +62,7 @@ def _place(env: Env, fact: Fact) -> Path:
 
 
 def _made(env: Env, fact: Any, signers: Sequence[Signer], life: int) -> bytes:
-    said = authority.statement(fact, expires=fact.clock.now + life, nonce=secrets.token_hex(16), origin=env.origin)
+    said = authority.statement(fact, expires=fact.clock.now + life, nonce=env.time.entropy(16).hex(), origin=env.origin)
     each = {signer.vkey: signer for signer in signers}
     return dsse.sign(authority.PAYLOAD_TYPE, said, [(parse_vkey(vkey).id, signer.sign) for vkey, signer in each.items()])
 

@@ -78,4 +78,4 @@ def hashed(plain: bytes) -> bytes:
 
 def lookup(cell: bytes, name: bytes) -> bytes:
     """By which a subject is found: `name` is the hash of its name, which stands nowhere but closed."""
-    return hmac.digest(cell, b"mandamus/v1/lookup\0" + name, "sha256")
+    return hmac.digest(hmac.digest(cell, b"mandamus/v1/lookup\0", "sha256"), name, "sha256")

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import re
+import select
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -22,7 +23,7 @@ from mandamus.errors import EngineFault, MandamusError, Misuse, Unavailable
 
 try:
     import psycopg
-    from psycopg import errors
+    from psycopg import errors, pq
     from psycopg.conninfo import conninfo_to_dict
 except ImportError as error:  # an extra: most key stores are files
     raise Misuse(
@@ -76,6 +77,7 @@ class Db:
     async def make(self, store: str) -> None:
         """All tables at once; they hold nothing but the store's own name."""
         await self.raw.execute(_sql("tables", self._schema).replace(b"%(store)s", f"'{store}'".encode()))
+        await self.raw.execute(_sql("rights", self._schema))
 
     async def one(self, name: str, /, **values: Any) -> Any:
         """The first value of the first row, or None."""
@@ -115,7 +117,7 @@ class Link:
         db: Db | None = None
         try:
             async with self._turns, asyncio.timeout(patience_s):
-                db = self._idle.pop() if self._idle else await self._connect()
+                db = await self._alive() or await self._connect()
                 db.warning = ""
                 yield db
                 if db.warning:
@@ -134,7 +136,7 @@ class Link:
             yield db
 
     async def ask(self, name: str, /, **values: Any) -> list[tuple[Any, ...]]:
-        """Reads. Asked again once, when the connection turns out to be dead."""
+        """Reads. Asked again once, when the connection turns out to be dead all the same."""
         for last in (False, True):
             fresh = not self._idle
             try:
@@ -155,6 +157,15 @@ class Link:
         idle, self._idle = self._idle, []
         for db in idle:
             await _thrown_away(db)
+
+    async def _alive(self) -> Db | None:
+        """One at hand whose server has not hung up. Nothing is sent on one that has, so nobody wonders what became of it."""
+        while self._idle:
+            db = self._idle.pop()
+            if not _hung_up(db):
+                return db
+            await _thrown_away(db)
+        return None
 
     def one_by_one(self) -> asyncio.Lock:
         """Of all tasks of this process one makes what all of them need."""
@@ -221,6 +232,15 @@ def _sql(name: str, schema: str) -> bytes:
 @cache
 def _statements() -> dict[str, str]:
     return dict(_named(resources.files("mandamus.drivers").joinpath("sql", "keys_postgres.sql").read_text("utf-8")))
+
+
+def _hung_up(db: Db) -> bool:
+    """Between statements a server says nothing unless it goes; what can be read then is its farewell."""
+    if db.raw.closed or db.raw.pgconn.status != pq.ConnStatus.OK:
+        return True
+    poll = select.poll()
+    poll.register(db.raw.pgconn.socket, select.POLLIN | select.POLLHUP | select.POLLERR)
+    return bool(poll.poll(0))
 
 
 async def _thrown_away(db: Db) -> None:

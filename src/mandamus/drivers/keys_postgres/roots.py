@@ -55,6 +55,7 @@ class Roots:
     # -- wrapping keys -----------------------------------------------------------------------------------------------------------
     async def make(self, period: str) -> Root:
         """One that wraps a new root, not in use yet."""
+        assert self.store, "the tables are known"
         name = f"mandamus-{self.store}-{os.urandom(8).hex()}"
         async with self._link.transaction() as db:
             await db.run("made", name=name, period=period)

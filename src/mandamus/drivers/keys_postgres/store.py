@@ -181,12 +181,17 @@ class PostgresKeys:
         loop = asyncio.get_running_loop()
         if self._question is None or self._question.get_loop() is not loop:
             self._question = loop.create_task(self._ask_version())
+            self._question.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever asked may have gone
         return await asyncio.shield(self._question)
 
     async def _ask_version(self) -> int:
-        async with self._link.lent() as db:
-            self._question, at = None, time.monotonic()
-            found = int(await db.one("version"))
+        try:
+            async with self._link.lent() as db:
+                self._question, at = None, time.monotonic()  # whoever asks from here on asks anew
+                found = int(await db.one("version"))
+        except BaseException:
+            self._question = None
+            raise
         if found != self._kept:
             self._roots.forget()
         self._version, self._kept, self._version_at = found, found, at

@@ -41,6 +41,14 @@ CREATE TABLE @erasing (id text PRIMARY KEY, subject text NOT NULL, keys text NOT
 CREATE TABLE @handed (path text PRIMARY KEY, run text NOT NULL, kind text NOT NULL);
 INSERT INTO @meta VALUES ('layout', '1'), ('store', %(store)s)
 
+-- rights: what a group of the schema's name may do, where there is one --
+DO $$ BEGIN
+IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = rtrim('@', '.')) THEN
+    EXECUTE format('GRANT USAGE ON SCHEMA %1$s TO %1$s', rtrim('@', '.'));
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %1$s TO %1$s', rtrim('@', '.'));
+    EXECUTE format('GRANT USAGE ON ALL SEQUENCES IN SCHEMA %1$s TO %1$s', rtrim('@', '.'));
+END IF; END $$
+
 -- meta --
 SELECT name, value FROM @meta
 
