@@ -33,10 +33,10 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Moto]:
         yield server
 
 
-def signers(folder: Path, aws: Moto) -> dict[str, str]:
+def signers(aws: Moto) -> dict[str, str]:
     import boto3
 
-    token = Token(folder / "softhsm")
+    token = Token()
     for name, kind in (("ed", ED25519), ("p256", P256)):
         wiring.make_signer(token.uri(name), f"token.example/{name}", kind)
     key = boto3.client("kms", region_name=aws.region, endpoint_url=aws.endpoint).create_key(KeySpec="ECC_NIST_P256", KeyUsage="SIGN_VERIFY")
@@ -55,7 +55,7 @@ def test_a_run_is_proved_by_each_of_them(tmp_path: Path, aws: Moto, monkeypatch:
     trust_file = tmp_path / ".mandamus" / "trust"
     origin = trust_file.read_text().split()[1].partition("+")[0]
     made: dict[str, tuple[bytes, str]] = {}
-    for name, uri in signers(tmp_path, aws).items():
+    for name, uri in signers(aws).items():
         monkeypatch.setenv("MANDAMUS_SIGN_BUNDLE", uri) if uri else monkeypatch.delenv("MANDAMUS_SIGN_BUNDLE", raising=False)
         world.ok("bundle", run, "-o", "run.bundle")
         line = f"bundle {origin} {wiring.signer(uri, 'bundle').vkey}" if uri else ""

@@ -104,7 +104,7 @@ def test_its_key_may_lie_in_a_token(world: World, tmp_path: Path, monkeypatch: p
     for name in ("SOFTHSM2_CONF", "HSM_PIN"):  # given back at the end: the library of this process may have another token open
         monkeypatch.setenv(name, "")
     token, log = Token(), Log().grow(9)
-    for key, kind in (("witness", "ed25519"), ("p256", "p256")):
+    for key, kind in (("witness", "ed25519"), ("witness-p256", "p256")):
         made = world.process("key", "new", token.uri(key), "--kind", kind, "--name", "hsm.example")
         assert made.returncode == 0, made
     args = ("--db", "w.db", "--log", log.signer.vkey, "--key")
@@ -112,7 +112,7 @@ def test_its_key_may_lie_in_a_token(world: World, tmp_path: Path, monkeypatch: p
         assert one.first["vkey"].startswith("hsm.example/w1+")
         asyncio.run(added(one.uri, log, 0, 9))
         assert one.end()[0] == 0
-    told = world.process("witness", "serve", "--json", *args, token.uri("p256") + "&name=hsm.example/w1")
+    told = world.process("witness", "serve", "--json", *args, token.uri("witness-p256") + "&name=hsm.example/w1")
     assert (told.returncode, json.loads(told.stdout)["error"]["code"]) == (2, "MDM-0946"), told
 
 
