@@ -427,7 +427,7 @@ MUTANTS = (
     ),
     m(
         "a blob is cleared without looking at its mark again",
-        "runtime/compact.py",
+        "runtime/content/compact.py",
         "        if await self._store.get(doomed(digest)) is None:",
         "        if False:",
         COMPACTION,
@@ -435,7 +435,7 @@ MUTANTS = (
     ),
     m(
         "a writer does not look whether his blob is being cleared",
-        "runtime/shelf.py",
+        "runtime/content/shelf.py",
         "return await self.store.get(taken(digest)) is None",
         "return True",
         COMPACTION,
@@ -443,7 +443,7 @@ MUTANTS = (
     ),
     m(
         "a segment goes before the new one is there",
-        "runtime/compact.py",
+        "runtime/content/compact.py",
         "    await work.pack()\n    await work.clear()",
         "    work._gone |= set(work._segments)\n    await work.clear()\n    await work.pack()",
         COMPACTION,
@@ -451,14 +451,14 @@ MUTANTS = (
     ),
     m(
         "a damaged segment is given up with what is in it",
-        "runtime/compact.py",
+        "runtime/content/compact.py",
         "        if blobs is None or not blobs.keys() >= self._segments[name].keys():",
         "        blobs = blobs or {}\n        if False:",
         "tests/ports/test_blobs.py",
     ),
     m(
         "a blob is read without its hash",
-        "runtime/shelf.py",
+        "runtime/content/shelf.py",
         "if data is not None and (found := digest_of(data)) == digest:",
         "if data is not None and (found := digest):",
         "tests/ports/test_blobs.py",

@@ -40,7 +40,7 @@ from mandamus.runtime.log import LogBook
 from mandamus.runtime.sealing import SealedLedger
 
 if TYPE_CHECKING:
-    from mandamus.runtime.blobs import Blobs
+    from mandamus.runtime.content.blobs import Blobs
 
 
 class Store(NamedTuple):
@@ -276,8 +276,8 @@ def open_store(uri: str) -> ObjectStore:
 
 def open_blobs(primary: str, *replicas: str) -> Blobs:
     """The content store on these stores. Without Zstandard (extra `s3`) a segment is refused when one is met."""
-    from mandamus.runtime.blobs import Blobs
-    from mandamus.runtime.shelf import Shelf
+    from mandamus.runtime.content.blobs import Blobs
+    from mandamus.runtime.content.shelf import Shelf
 
     try:
         codec = load(PACKING)()

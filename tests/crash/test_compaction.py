@@ -19,10 +19,10 @@ import pytest
 from mandamus.drivers.store_folder import FolderStore
 from mandamus.drivers.store_memory import MemoryStore
 from mandamus.ports import Store
-from mandamus.runtime import compact as module
-from mandamus.runtime import shelf as shelves
-from mandamus.runtime.compact import compact
-from mandamus.runtime.shelf import Shelf
+from mandamus.runtime.content import compact as module
+from mandamus.runtime.content import shelf as shelves
+from mandamus.runtime.content.compact import compact
+from mandamus.runtime.content.shelf import Shelf
 from mandamus.testing.power import Power, PowerCut
 from mandamus.testing.power_store import PowerStore
 from tests.ports.test_blobs import DAY, NOW, PACKING, several, sha, zstd
@@ -117,8 +117,8 @@ WORKER = """
 import asyncio, json, sys
 from mandamus.drivers.pack_zstd import Zstd
 from mandamus.drivers.store_folder import FolderStore
-from mandamus.runtime import compact as module
-from mandamus.runtime.shelf import Shelf
+from mandamus.runtime.content import compact as module
+from mandamus.runtime.content.shelf import Shelf
 module.SEGMENT = 600
 live = json.loads(sys.stdin.readline())
 async def main():

@@ -16,10 +16,10 @@ from mandamus.drivers.store_folder import FolderStore
 from mandamus.drivers.store_memory import MemoryStore
 from mandamus.errors import Conflict, Misuse, ProofError, Refused, Unavailable
 from mandamus.ports import Store
-from mandamus.runtime.blobs import Blobs
-from mandamus.runtime.compact import DAY_MS, HELD, compact
-from mandamus.runtime.segments import build, read
-from mandamus.runtime.shelf import SMALL, Shelf, places
+from mandamus.runtime.content.blobs import Blobs
+from mandamus.runtime.content.compact import DAY_MS, HELD, compact
+from mandamus.runtime.content.segments import build, read
+from mandamus.runtime.content.shelf import SMALL, Shelf, places
 from tests.servers.needs import needs
 
 DAY = DAY_MS * 1000
@@ -311,7 +311,7 @@ async def test_one_compaction_at_a_time() -> None:
 @story
 async def test_a_blob_that_is_being_cleared_is_not_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that meets a compaction which died in the middle does not say "it is there"."""
-    from mandamus.runtime import shelf as module
+    from mandamus.runtime.content import shelf as module
 
     monkeypatch.setattr(module, "_PAUSE_S", 0)
     store, (digest, data) = MemoryStore(), next(iter(several(1).items()))

@@ -16,7 +16,7 @@ LEVEL = 10  # of cold data: written once, in the background
 
 
 class Zstd:
-    """Implements `runtime.segments.Codec`."""
+    """Implements `runtime.content.segments.Codec`."""
 
     name = "zstd"
 

@@ -1,8 +1,8 @@
 """One store of blobs: each under its SHA-256, alone or packed into a segment. `Shelf(store, codec)`; several make `runtime.blobs.Blobs`.
 
     blob/ab/abcd…    one of at most 64 KiB, until it is packed     large/ab/abcd…   one that stays alone
-    segment/…        many in one object, index/… what is in it (runtime/segments.py)
-    doomed/abcd…     nobody names it any more, since when          taken/abcd…      it is being cleared (runtime/compact.py)
+    segment/…        many in one object, index/… what is in it (runtime/content/segments.py)
+    doomed/abcd…     nobody names it any more, since when          taken/abcd…      it is being cleared (runtime/content/compact.py)
 
 The rule a newcomer would break: "it is there already" must hold longer than the answer takes. Clearing first announces itself (`taken`),
 then looks at the mark again (`doomed`), then deletes. A writer first takes the mark away, then looks for the announcement, then writes.
@@ -16,8 +16,8 @@ import contextlib
 
 from mandamus.errors import Misuse, ProofError, Unavailable
 from mandamus.ports import Store
-from mandamus.runtime import segments
-from mandamus.runtime.segments import Codec, digest_of
+from mandamus.runtime.content import segments
+from mandamus.runtime.content.segments import Codec, digest_of
 
 SMALL = 64 * 1024  # what is larger stays alone: its place tells its size without reading it
 _LOOKS = 40

@@ -18,8 +18,8 @@ import re
 from msgspec import Struct
 
 from mandamus.errors import EngineFault, MandamusError, Misuse, ProofError, Refused, Unavailable
-from mandamus.runtime.segments import digest_of
-from mandamus.runtime.shelf import Shelf
+from mandamus.runtime.content.segments import digest_of
+from mandamus.runtime.content.shelf import Shelf
 
 _digest = re.compile(r"[0-9a-f]{64}").fullmatch
 
@@ -42,7 +42,7 @@ class Found(Struct, frozen=True):
 
 
 class Blobs:
-    """Reads and writes; what is no longer named by anybody is cleared by runtime/compact.py, a store at a time."""
+    """Reads and writes; what is no longer named by anybody is cleared by runtime/content/compact.py, a store at a time."""
 
     def __init__(self, primary: Shelf, *replicas: Shelf) -> None:
         self._shelves = (primary, *replicas)

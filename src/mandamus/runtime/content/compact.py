@@ -17,9 +17,9 @@ from collections.abc import AsyncIterator, Collection
 from msgspec import Struct
 
 from mandamus.errors import Conflict, Misuse, ProofError
-from mandamus.runtime import segments
-from mandamus.runtime.segments import Codec, digest_of
-from mandamus.runtime.shelf import Shelf, doomed, places, taken
+from mandamus.runtime.content import segments
+from mandamus.runtime.content.segments import Codec, digest_of
+from mandamus.runtime.content.shelf import Shelf, doomed, places, taken
 
 DAY_MS = 86_400_000
 HELD = "compacting"  # the object that says so
