@@ -28,7 +28,8 @@ from mandamus.errors import ProofError, Unavailable
 from mandamus.proof import authority, dsse, note, provenance, tlogproof, tree
 from mandamus.proof.keys import COSIGNER
 from mandamus.proof.trust import Trust
-from mandamus.runtime import erased, holds, levels, witnesses
+from mandamus.runtime import erased, levels, witnesses
+from mandamus.runtime.forgetting import holds
 from mandamus.runtime.log import LogBook
 from mandamus.runtime.statements import signed, widen
 from mandamus.runtime.tlog.compact import tidy

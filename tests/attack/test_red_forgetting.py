@@ -26,7 +26,8 @@ from mandamus.core.retention import KeyName
 from mandamus.core.seal import Draft
 from mandamus.errors import Conflict, EngineFault, Erased, Misuse, ProofError
 from mandamus.proof.verify import verify
-from mandamus.runtime import evidence, forget, holds, recover
+from mandamus.runtime import evidence, recover
+from mandamus.runtime.forgetting import forget, holds
 from mandamus.runtime.sealing import MAIL, NONCE, SealedLedger, associated
 from mandamus.testing import people
 from tests.e2e.clinic import PATIENT, WORD, Clinic, agent

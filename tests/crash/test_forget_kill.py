@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from mandamus.proof.verify import verify
-from mandamus.runtime import evidence, forget
+from mandamus.runtime import evidence
+from mandamus.runtime.forgetting import forget
 from tests.e2e.clinic import PATIENT, WORD, Clinic
 
 FORGETS = """

@@ -20,8 +20,8 @@ from mandamus.data import Personal, subject
 from mandamus.drivers.model_scripted import ScriptedModel, Step
 from mandamus.proof import mail
 from mandamus.proof.keys import parse_vkey
-from mandamus.runtime import forget
 from mandamus.runtime.env import Env
+from mandamus.runtime.forgetting import forget
 from mandamus.testing.virtual import signer
 
 WORD = "Zebra-Marker-4711"

@@ -23,7 +23,8 @@ from mandamus.proof import dsse
 from mandamus.proof.keys import parse_vkey
 from mandamus.proof.note import parse_checkpoint, parse_note
 from mandamus.proof.verify import verify
-from mandamus.runtime import evidence, forget, holds, recover, retention
+from mandamus.runtime import evidence, recover
+from mandamus.runtime.forgetting import forget, holds, retention
 from mandamus.testing import people
 from tests.e2e.cli_world import World
 from tests.e2e.clinic import PATIENT, SHORT, WORD, Clinic, agent, looked

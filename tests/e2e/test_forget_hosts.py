@@ -14,7 +14,8 @@ import pytest
 from mandamus import wiring
 from mandamus.drivers.wraps_folder import FolderWraps
 from mandamus.proof.verify import verify
-from mandamus.runtime import evidence, forget
+from mandamus.runtime import evidence
+from mandamus.runtime.forgetting import forget
 from mandamus.testing.postgres import Postgres
 from tests.e2e.clinic import PATIENT, WORD, Clinic
 from tests.servers.needs import needs

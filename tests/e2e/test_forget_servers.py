@@ -15,7 +15,8 @@ import pytest
 
 from mandamus.errors import Misuse
 from mandamus.proof.verify import verify
-from mandamus.runtime import evidence, forget
+from mandamus.runtime import evidence
+from mandamus.runtime.forgetting import forget
 from mandamus.testing.nats import Cluster
 from mandamus.testing.postgres import Postgres
 from tests.e2e.clinic import PATIENT, WORD, Clinic, agent

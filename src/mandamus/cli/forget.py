@@ -24,7 +24,7 @@ from mandamus.errors import MandamusError, Misuse
 
 if TYPE_CHECKING:
     from mandamus.runtime.env import Env
-    from mandamus.runtime.forget import Found, Report
+    from mandamus.runtime.forgetting.forget import Found, Report
 
 _span = re.compile(r"(\d{1,6})(m|h|d)").fullmatch
 _UNITS = {"m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
@@ -106,7 +106,7 @@ def _micros(text: str) -> int:
 async def _forget(
     cli: Cli, subject: str, run: str, ground: str, grace: int, key_file: str | None, receipt: str | None, dry_run: bool, yes: bool
 ) -> int:
-    from mandamus.runtime import forget as erasing
+    from mandamus.runtime.forgetting import forget as erasing
 
     async with cli.env() as env:
         signer, principal = _who(cli, key_file, env)
@@ -148,7 +148,7 @@ async def _tell(cli: Cli, env: Env, report: Report, principal: str, receipt: str
 
 
 async def _resume(cli: Cli, key_file: str | None) -> int:
-    from mandamus.runtime import forget as erasing
+    from mandamus.runtime.forgetting import forget as erasing
 
     async with cli.env() as env:
         signer, _ = _who(cli, key_file, env)
@@ -161,7 +161,7 @@ async def _resume(cli: Cli, key_file: str | None) -> int:
 
 
 async def _withdraw(cli: Cli, id: str) -> int:
-    from mandamus.runtime import forget as erasing
+    from mandamus.runtime.forgetting import forget as erasing
 
     async with cli.env() as env:
         report = await erasing.withdraw(env, id)

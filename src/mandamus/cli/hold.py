@@ -44,7 +44,8 @@ def place(cli: Cli, subject: str | None, run_id: str | None, everything: bool, g
 
 
 async def _place(cli: Cli, subject: str, run: str, ground: str) -> int:
-    from mandamus.runtime import erased, holds
+    from mandamus.runtime import erased
+    from mandamus.runtime.forgetting import holds
 
     async with cli.env() as env:
         run = await read.run_id(env.ledger, run) if run else ""
@@ -74,7 +75,8 @@ def lift(cli: Cli, hold: str) -> int:
 
 
 async def _lift(cli: Cli, hold: str) -> int:
-    from mandamus.runtime import erased, holds
+    from mandamus.runtime import erased
+    from mandamus.runtime.forgetting import holds
 
     async with cli.env() as env:
         before = (await erased.read(env.ledger, env.trust())).holds

@@ -16,7 +16,7 @@ from mandamus.errors import Conflict, MandamusError, Misuse, ProofError, Unavail
 from mandamus.ports import Head, Wake
 from mandamus.runtime import owed, recover
 from mandamus.runtime.env import Env
-from mandamus.runtime.retention import Forgetting
+from mandamus.runtime.forgetting.retention import Forgetting
 
 HOLDS = 3  # a duty is free again after this many of its turns were missed
 WAITS = ("people", "level", "time", "child")  # what a living owner has left; of what still runs, its owner knows

@@ -1,4 +1,4 @@
-"""Legal holds on chain `log`: `hold = await place(env, …)`, `await lift(env, hold, …)`. What they keep: runtime/forget.py.
+"""Legal holds on chain `log`: `hold = await place(env, …)`, `await lift(env, hold, …)`. What they keep: runtime/forgetting/forget.py.
 
 The rule a newcomer would break: placing a hold keeps more, so anybody who may write to the log may place one; lifting it lets things be
 destroyed, so the administrators sign that. And a hold never stands on the chain between a destruction and its record.
@@ -11,8 +11,9 @@ from msgspec import UNSET
 from mandamus.core import records as r
 from mandamus.core.seal import Draft
 from mandamus.errors import Misuse
-from mandamus.runtime import erased, forget, sealing
+from mandamus.runtime import erased, sealing
 from mandamus.runtime.env import Env, ulid
+from mandamus.runtime.forgetting import forget
 from mandamus.runtime.statements import widen
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from mandamus.core.erasures import EXPIRED
 from mandamus.core.retention import KeyName
 from mandamus.ports import KeyStore
-from mandamus.runtime import erased, forget, sealing
+from mandamus.runtime import erased, sealing
 from mandamus.runtime.env import Env
+from mandamus.runtime.forgetting import forget
 
 PRINCIPAL = "p-retention"  # who asks, where a clock does
 

@@ -33,8 +33,8 @@ from mandamus.proof import mail as post
 from mandamus.proof.keys import parse_vkey
 from mandamus.runtime import erased, evidence, sealing
 from mandamus.runtime.away import deliver
-from mandamus.runtime.cancelling import carry_out
 from mandamus.runtime.env import Env, ulid
+from mandamus.runtime.forgetting.cancelling import carry_out
 from mandamus.runtime.survey import folded
 
 COMMITS_MAX = 900  # of one record
