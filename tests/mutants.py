@@ -381,7 +381,7 @@ MUTANTS = (
         "if action.awaits is not UNSET and action.awaits.level == ask.chain:",
         "if False:",
         LEVELS,
-        "anew",
+        "no_more_time",
     ),
     m("evidence may come late", JUDGE, "bool(action.awaits) and late(run, action))", "False)", LEVELS, "in_time", 20),
     m(

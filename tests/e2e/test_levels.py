@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import UNSET
 
 from mandamus import Misuse, evidence, rule
 from mandamus.core.asks import level, sound, united
+from mandamus.core.fold import evolve, fold
 from mandamus.core.parts import Anchor
 from mandamus.core.records import ActionJudged, ActionStarted, Ask, EvidenceReached, RunHalted
 from mandamus.errors import ProofError, Unavailable
@@ -276,5 +278,23 @@ def test_a_rule_in_code_asks_for_evidence_too() -> None:
         d = await desk(log, {"id": "small", "needsEvidence": {"over": "90000.00 USD"}}, more_policies=[seen])
         assert (await d.ask()).state == "completed"
         assert [asked[2] for asked in log.asked] == ["sealed"]
+
+    asyncio.run(tell())
+
+
+def test_a_judgement_that_asks_for_the_same_level_again_gives_no_more_time() -> None:
+    async def tell() -> None:
+        d = await desk(Log(down()))
+        await d.ask()
+        records = await d.records()
+        run = fold(records)
+        until = run.actions["1.1"].awaits.until  # type: ignore[union-attr]
+        asked = next(r for r in reversed(records) if isinstance(r.fact, ActionJudged))
+        later = msgspec.structs.replace(run, clock=msgspec.structs.replace(run.clock, now=run.clock.now + 60_000_000))  # type: ignore[union-attr, type-var]
+        again = evolve(later, asked)
+        assert again.actions["1.1"].awaits.until == until  # type: ignore[union-attr]
+        stronger = msgspec.structs.replace(asked.fact, asks=(level("sealed"),))
+        other = evolve(later, msgspec.structs.replace(asked, fact=stronger))
+        assert other.actions["1.1"].awaits.until == until + 60_000_000  # type: ignore[union-attr]
 
     asyncio.run(tell())
