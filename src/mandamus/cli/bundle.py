@@ -32,21 +32,37 @@ def bundle(
     cli: Cli, run_id: str, output: str | None, views: str | None, withhold: tuple[str, ...], only: tuple[str, ...], stamp: str | None
 ) -> int:
     """Write the signed proof of RUN into a file. It holds what was said and done: give it to whom you would show that."""
-    return cli.run(_bundle(cli, run_id, output, views, hiding(withhold, only), stamp))
+    return cli.run(_bundle(cli, run_id, output, views, Hiding(withhold, only), stamp))
 
 
-def hiding(withhold: tuple[str, ...], only: tuple[str, ...]) -> Callable[[Key], bool | Collection[str]]:
-    """What the options say of one payload. Raises Misuse for a word that names none."""
-    hidden = [_place(word) for word in withhold]
-    members = [(_place(place), set(names.split(","))) for place, _, names in (word.partition("=") for word in only)]
+class Hiding:
+    """What the options say of each payload, asked by whoever makes the bundle. Raises Misuse for a word that can name none."""
 
-    def hide(key: Key) -> bool | Collection[str]:
-        run, seq, part = ("log" if key[0] == "log" else "", str(key[1]), key[2])
-        if any(r == run and s in ("*", seq) and p in ("*", part) for r, s, p in hidden):
-            return True
-        return next((names for (r, s, p), names in members if r == run and s in ("*", seq) and p in ("*", part)), False)
+    def __init__(self, withhold: tuple[str, ...], only: tuple[str, ...]) -> None:
+        self._hidden = {word: _place(word) for word in withhold}
+        self._members = {word: (_place(place), set(names.split(","))) for word in only for place, _, names in [word.partition("=")]}
+        self._met: set[str] = set()
 
-    return hide
+    def __call__(self, key: Key) -> bool | Collection[str]:
+        hidden = [word for word, place in self._hidden.items() if _names(place, key)]
+        members = [word for word, (place, _) in self._members.items() if _names(place, key)]
+        self._met.update(hidden, members)
+        return bool(hidden) or (self._members[members[0]][1] if members else False)
+
+    def all_met(self) -> None:
+        """Raises Misuse for a word that named nothing: what somebody meant to hide would be shown."""
+        lost = [word for word in (*self._hidden, *self._members) if word not in self._met]
+        if lost:
+            where = "--withhold" if lost[0] in self._hidden else "--only"
+            raise Misuse(
+                f"{lost[0][:40]!a} names no payload of this run", code="MDM-0003", where=where,
+                why="what it was meant to hide would be shown; nothing was written", fix="mandamus show RUN --events -v lists them",
+            )  # fmt: skip
+
+
+def _names(place: tuple[str, str, str], key: Key) -> bool:
+    run, seq, part = place
+    return run == ("log" if key[0] == "log" else "") and seq in ("*", str(key[1])) and part in ("*", key[2])
 
 
 def _place(word: str) -> tuple[str, str, str]:
@@ -56,14 +72,13 @@ def _place(word: str) -> tuple[str, str, str]:
     return (match[1] or "").rstrip("/"), match[2], match[3]
 
 
-async def _bundle(
-    cli: Cli, text: str, output: str | None, views: str | None, hide: Callable[[Key], bool | Collection[str]], stamp: str | None
-) -> int:
+async def _bundle(cli: Cli, text: str, output: str | None, views: str | None, hide: Hiding, stamp: str | None) -> int:
     from mandamus.runtime import evidence, sealing
 
     async with cli.env() as env:
         story = await read.story(env.ledger, text)
         raw = await evidence.build(env, story.id, {}, "", hide=hide, stamp=stamped_by(stamp) if stamp else None)
+        hide.all_met()
         made = await _views(env, story, hide) if views else {}
         target = output or f"{story.id}.bundle"
         await sealing.handed_out(env, story.id, target if target != "-" else "", [Path(views or "") / name for name in made])

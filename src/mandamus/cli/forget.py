@@ -83,7 +83,7 @@ def forget(
             "what is to be forgotten", code="MDM-0976", expected="one of --subject, --run, --resume, --withdraw", found=" ".join(asked)
         )
     if resume:
-        return cli.run(_resume(cli, key_file))
+        return cli.run(_resume(cli, key_file, receipt))
     if withdraw:
         return cli.run(_withdraw(cli, withdraw))
     whom = _whom(subject or "")
@@ -147,17 +147,27 @@ async def _tell(cli: Cli, env: Env, report: Report, principal: str, receipt: str
     return 0 if report.state == "erased" else 4
 
 
-async def _resume(cli: Cli, key_file: str | None) -> int:
+async def _resume(cli: Cli, key_file: str | None, receipt: str | None) -> int:
+    """One receipt for each that was carried out; of several, each with the erasure's id in its name."""
     from mandamus.runtime.forgetting import forget as erasing
 
     async with cli.env() as env:
-        signer, _ = _who(cli, key_file, env)
+        signer, principal = _who(cli, key_file, env)
         reports = await erasing.resume(env, signer)
+        done = [report for report in reports if report.state in ("erased", "partly")] if receipt else []
+        files = {r.erasure: Path(receipt or "") if len(done) == 1 else _beside(Path(receipt or ""), r.erasure) for r in done}
+        for report in done:
+            await _write(env, report, principal, files[report.erasure])
     for report in reports:
-        cli.line(_answer(cli, report), _words(cli, report, ""))
+        written = str(files.get(report.erasure, ""))
+        cli.line(_answer(cli, report, receipt=written), _words(cli, report, written))
     if not reports and not cli.json:
         cli.note("nothing is kept back: every erasure was carried out")
     return 4 if any(report.state != "erased" for report in reports) else 0
+
+
+def _beside(file: Path, erasure: str) -> Path:
+    return file.with_name(f"{file.stem}-{erasure}{file.suffix}")
 
 
 async def _withdraw(cli: Cli, id: str) -> int:

@@ -202,12 +202,22 @@ def list_(cli: Cli) -> int:
                 {"file": str(path), "kind": "own", "mode": mode, "role": role, "vkey": key},
                 f"own       {role.ljust(14)} {path} (mode {mode})\n          {key}",
             )
+    votes = set(cli.run(_in_force(cli, found)))
     for principal, approver in sorted(found.approvers.values(), key=lambda x: (x[0], str(x[1]))):
-        roles = list(found.roles_of(principal))
+        roles, state = list(found.roles_of(principal)), "in force" if str(approver) in votes else "retired"
+        words = (", ".join(roles) or "no role") + ("" if state == "in force" else "; retired: it votes no more")
         cli.line(
-            {"kind": "approver", "principal": principal, "roles": roles, "vkey": str(approver)},
-            f"approver  {principal.ljust(14)} {', '.join(roles) or 'no role'}\n          {approver}",
+            {"kind": "approver", "principal": principal, "roles": roles, "state": state, "vkey": str(approver)},
+            f"approver  {principal.ljust(14)} {words}\n          {approver}",
         )
     if not found.approvers:
         cli.note("nobody may vote yet: " + cli.command("key enroll --principal p-... --role ROLE --key FILE"))
     return 0
+
+
+async def _in_force(cli: Cli, trust: Any) -> list[str]:
+    """The approvers' keys that chain `log` has not retired."""
+    from mandamus.cli import read
+
+    async with cli.reading() as ledger:
+        return [str(key) for _, key in (await read.in_force(ledger, trust)).approvers.values()]

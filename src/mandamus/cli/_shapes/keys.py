@@ -36,6 +36,7 @@ class Key(Closed, kw_only=True):
     role: str = ""
     principal: str = ""
     roles: list[str] = []
+    state: str = ""
 
 
 class Rotated(Closed):
