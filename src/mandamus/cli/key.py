@@ -46,7 +46,7 @@ def new(cli: Cli, file: str, kind: str, name: str, protected: bool) -> int:
         signer = FileSigner.create(file, name, _passphrase(cli) if protected else None, KINDS[kind])
     uses = {
         "p256": f"MANDAMUS_SIGN_BUNDLE={file if ':' in file else 'file://' + str(Path(file).resolve())}, and a bundle line in trust files",
-        "cosigner": f"mandamus witness serve --key {file}",
+        "cosigner": f"mandamus witness serve --key {file} --db witness.db --init --log LOG-VKEY",
     }
     use = uses.get(kind) or cli.command(f"key enroll --principal p-... --role ROLE --vkey '{signer.vkey}'")
     cli.tell(
