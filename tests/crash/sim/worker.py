@@ -276,6 +276,13 @@ class SimLog:
     async def anchor(self) -> Anchor:
         return Anchor(root=EMPTY_ROOT, size=0)
 
+    async def covered(self, run: str, seq: int, level: str) -> None:
+        """What it has, it has for good."""
+        if await self._worker.at("ask the log again", "reply") == "unavailable":
+            raise Unavailable("the log does not answer", outcome="none")
+        if seq >= len(self._worker.sim.store.durable(run)):
+            self._worker.sim.findings.append("I17 the log was asked for what nobody has")
+
     async def reach(self, run: str, seq: int, level: str) -> Any:
         sim = self._worker.sim
         if await self._worker.at("ask the log", "reply") == "unavailable":
