@@ -73,6 +73,15 @@ COLUMNS: dict[str, tuple[tuple[str, str, float], ...]] = {  # unit: (figure, tit
         ("events_per_s", "records/s", 1),
         ("events_per_cpu_s", "records/s of CPU", 1),
     ),
+    "W9": (
+        ("wall", "wall µs", 1),
+        ("cpu", "CPU µs", 1),
+        ("events_per_cpu_s", "leaves/s of CPU", 1),
+        ("hashes", "hashes", 1),
+        ("flushes", "flushes", 1),
+        ("written", "written KB", 1e3),
+        ("stored", "stored KB", 1e3),
+    ),
 }
 WHOLE = ("crash", "kills", "limits")
 """Units of one table."""
@@ -89,6 +98,7 @@ TITLES = {
     "W4": "W4 Resume after approval in another process",
     "W5": "W5 Import",
     "W7": "W7 Replay",
+    "W9": "W9 The transparency log",
     "W12": "W12 Servers and workers",
 }
 BOTH = ("W12",)
