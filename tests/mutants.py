@@ -10,6 +10,7 @@ import concurrent.futures
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -606,18 +607,23 @@ def verdict(mutant: Mutant, folder: Path) -> tuple[bool, str]:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", *mutant.tests.split()]
     command += ["-k", mutant.kills] if mutant.kills else []
     env = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    running = subprocess.Popen(
+        command, cwd=copy, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
     try:
-        done = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, timeout=mutant.patience_s)
+        said, _ = running.communicate(timeout=mutant.patience_s)
     except subprocess.TimeoutExpired:
+        os.killpg(running.pid, signal.SIGKILL)  # and the workers that the test started
+        running.communicate()
         return True, "a test that never ended"
     finally:
         shutil.rmtree(copy, ignore_errors=True)
-    failed = re.findall(r"^(?:FAILED|ERROR) (?:\S*::)?(\S+)", done.stdout, re.MULTILINE)
-    if done.returncode == 1 and failed:
+    failed = re.findall(r"^(?:FAILED|ERROR) (?:\S*::)?(\S+)", said, re.MULTILINE)
+    if running.returncode == 1 and failed:
         return True, failed[0]
     return (
         False,
-        "SURVIVED" if done.returncode == 0 else f"pytest ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-300:]}",
+        "SURVIVED" if running.returncode == 0 else f"pytest ended with {running.returncode}: {said.strip()[-300:]}",
     )
 
 
