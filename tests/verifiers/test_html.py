@@ -131,7 +131,9 @@ def turned(raw: bytes, dice: random.Random) -> bytes:
 
 
 def differences(node: Node, seed: int, count: int) -> list[str]:
-    dice, honest = random.Random(seed), [case for case in cases() if not case.attack and case.trust is not None and case.now is not None]
+    """What a browser cannot check (ML-DSA) it says so of; that bundle has a case of its own and is not changed here."""
+    dice = random.Random(seed)
+    honest = [case for case in cases() if not case.attack and case.trust is not None and case.now is not None and "ml_dsa" not in case.name]
     out = []
     for number in range(count):
         case = dice.choice(honest)
