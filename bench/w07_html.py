@@ -18,6 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -92,17 +93,18 @@ def measured(turns: int, rounds: int) -> dict[str, Any]:
         }  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=12_500)
+def command(doc: str | None, turns: int, measure: Callable[[int, int], dict[str, Any]]) -> None:
+    """One row as JSON, printed and, where asked, kept."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=turns)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=pathlib.Path)
     asked = parser.parse_args()
-    row = json.dumps(measured(asked.turns, asked.rounds))
+    row = json.dumps(measure(asked.turns, asked.rounds))
     print(row)
     if asked.json:
         asked.json.write_text(row + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    command(__doc__, 12_500, measured)

@@ -8,9 +8,7 @@ a second of CPU, in thousands, the median of the rounds, which take turns.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
 import pathlib
 import statistics
@@ -23,7 +21,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from w07_html import bundled  # noqa: E402
+from w07_html import bundled, command  # noqa: E402
 
 from tests.verifiers.single import SINGLE, by_single  # noqa: E402
 
@@ -58,17 +56,5 @@ def measured(turns: int, rounds: int) -> dict[str, Any]:
     return {"events": events, "bytes": len(raw), "rounds": rounds, "k_events_per_cpu_s": rates, "load": round(os.getloadavg()[0], 1)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=1_250)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=pathlib.Path)
-    asked = parser.parse_args()
-    row = json.dumps(measured(asked.turns, asked.rounds))
-    print(row)
-    if asked.json:
-        asked.json.write_text(row + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__, 1_250, measured)

@@ -1,7 +1,7 @@
-"""What the HTTP drivers of witnesses and anchors share: an address that names a key, and one bounded exchange.
+"""What the HTTP drivers of witnesses and anchors share: an address that names a key, and bounded exchanges with it.
 
     place = Place.parse("witness+https://witness.example/w1?residency=eu#witness.example/w1+3f9a1c02+BA…", "witness", ("residency",))
-    status, kind, body = await exchange.post("/add-checkpoint", body)
+    status, kind, body = await self._post("/add-checkpoint", body, "application/octet-stream")     # in a driver, which is a Remote
 
 The rule a newcomer would break: no redirect is followed and no answer is believed here; what comes back is bytes, and its reader checks it
 with the key of the address. TLS keeps others from seeing roots and from answering "409"; it proves nothing about the log.
@@ -77,36 +77,48 @@ def _no(what: str, shape: str) -> Misuse:
     return Misuse(f"this is no address of a witness: {what}", code="MDM-0949", where="MANDAMUS_WITNESSES", expected=shape)
 
 
-class Exchange:
-    """POST to one place. A connection belongs to the event loop that opened it."""
+class Remote:
+    """What `ports.Witness` says of itself, and POST to its place. A connection belongs to the event loop that opened it."""
 
     def __init__(self, place: Place) -> None:
-        self._place = place
+        self.place = place
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = weakref.WeakKeyDictionary()
 
-    async def post(self, path: str, body: bytes, kind: str) -> tuple[int, str, bytes]:
-        """(status, content type, body). Raises Unavailable."""
-        import httpx
+    @property
+    def name(self) -> str:
+        return self.place.key.name
 
-        try:
-            async with asyncio.timeout(self._place.timeout_s):
-                async with self._client().stream("POST", self._place.base + path, content=body, headers={"content-type": kind}) as reply:
-                    return reply.status_code, reply.headers.get("content-type", ""), await _body(reply)
-        except TimeoutError:
-            raise self.silent(f"no complete answer within {self._place.timeout_s:g} s") from None
-        except (httpx.HTTPError, OSError, UnicodeError) as error:
-            raise self.silent(type(error).__name__) from None
+    @property
+    def key(self) -> VKey:
+        return self.place.key
 
-    def silent(self, found: str) -> Unavailable:
-        return Unavailable(
-            f"the witness {self._place.key.name} does not answer", outcome="unknown", code="MDM-0954", where=self._place.base, found=found,
-            fix="start it, or take it out of MANDAMUS_WITNESSES",
-        )  # fmt: skip
+    @property
+    def residency(self) -> str:
+        return self.place.residency
 
     async def close(self) -> None:
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.aclose()
+
+    async def _post(self, path: str, body: bytes, kind: str) -> tuple[int, str, bytes]:
+        """(status, content type, body). Raises Unavailable."""
+        import httpx
+
+        try:
+            async with asyncio.timeout(self.place.timeout_s):
+                async with self._client().stream("POST", self.place.base + path, content=body, headers={"content-type": kind}) as reply:
+                    return reply.status_code, reply.headers.get("content-type", ""), await _body(reply)
+        except TimeoutError:
+            raise self._silent(f"no complete answer within {self.place.timeout_s:g} s") from None
+        except (httpx.HTTPError, OSError, UnicodeError) as error:
+            raise self._silent(type(error).__name__) from None
+
+    def _silent(self, found: str) -> Unavailable:
+        return Unavailable(
+            f"the witness {self.place.key.name} does not answer", outcome="unknown", code="MDM-0954", where=self.place.base, found=found,
+            fix="start it, or take it out of MANDAMUS_WITNESSES",
+        )  # fmt: skip
 
     def _client(self) -> httpx.AsyncClient:
         import httpx
@@ -114,7 +126,7 @@ class Exchange:
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
             # A proxy of the environment must not see what is meant for this machine.
-            self._clients[loop] = httpx.AsyncClient(timeout=None, follow_redirects=False, trust_env=not _loopback(self._place.base))
+            self._clients[loop] = httpx.AsyncClient(timeout=None, follow_redirects=False, trust_env=not _loopback(self.place.base))
         return self._clients[loop]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from mandamus.drivers._signed_http import Exchange, Place
+from mandamus.drivers._signed_http import Place, Remote
 from mandamus.errors import ProofError, Refused
 from mandamus.proof.keys import ED25519, VKey, b64, unb64
 from mandamus.proof.note import parse_checkpoint, parse_note, seen
@@ -46,47 +46,28 @@ class _Entry(Struct, rename="camel"):
     log_index: str | int = 0
 
 
-class RekorAnchor:
+class RekorAnchor(Remote):
     """Implements `ports.Witness`. `anchors`: its answer is a proof of inclusion, which counts for no quorum."""
 
     anchors = True
-
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self._exchange = Exchange(place)
 
     @classmethod
     def open(cls, uri: str) -> RekorAnchor:
         """Raises Misuse."""
         return cls(Place.parse(uri, "rekor", (ED25519,), TIMEOUT_S))
 
-    @property
-    def name(self) -> str:
-        return self.place.key.name
-
-    @property
-    def key(self) -> VKey:
-        return self.place.key
-
-    @property
-    def residency(self) -> str:
-        return self.place.residency
-
     async def add(self, origin: str, old: int, proof: Sequence[bytes], note: bytes) -> bytes:
         """The tlog-proof of our checkpoint's entry. Raises Refused, ProofError, Unavailable."""
         text = parse_note(note).text.encode()
-        status, _, body = await self._exchange.post(PATH, _request(text), "application/json")
+        status, _, body = await self._post(PATH, _request(text), "application/json")
         if status == 429 or status >= 500:
-            raise self._exchange.silent(f"HTTP {status}")
+            raise self._silent(f"HTTP {status}")
         if status not in (200, 201):
             raise Refused(
                 f"the public log {self.name} does not take the checkpoint", code="MDM-0953", where=self.place.base, found=f"HTTP {status}",
                 fix="its address must be that of a Rekor v2 log which takes hashedrekord entries",
             )  # fmt: skip
         return self._checked(body, text)
-
-    async def close(self) -> None:
-        await self._exchange.close()
 
     def _checked(self, body: bytes, text: bytes) -> bytes:
         try:

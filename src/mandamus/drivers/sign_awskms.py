@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, utils
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
 
 from mandamus.drivers._awskms import asked, kms, read
+from mandamus.drivers._signer import Keyed
 from mandamus.errors import EngineFault, Misuse
 from mandamus.proof.keys import P256, VKey, verify, vkey
 
@@ -22,22 +23,11 @@ RAW_BYTES_MAX = 4096  # what KMS hashes itself; a longer message is hashed here
 _ALGORITHM = "ECDSA_SHA_256"
 
 
-class KmsSigner:
+class KmsSigner(Keyed):
     """One key. The client's retries are the SDK's own; credentials come from where the SDK looks for them."""
 
     def __init__(self, client: Any, id: str, key: VKey) -> None:
         self._client, self._id, self.key = client, id, key
-
-    @property
-    def vkey(self) -> str:
-        return str(self.key)
-
-    @property
-    def keyid(self) -> str:
-        return self.key.id
-
-    def __repr__(self) -> str:
-        return f"KmsSigner({self.key.name}+{self.key.id})"
 
     def sign(self, message: bytes) -> bytes:
         """Raises Unavailable when KMS does not answer, EngineFault when it refuses, or signs what does not verify."""

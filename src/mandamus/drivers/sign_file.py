@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from mandamus.drivers._signer import Keyed
 from mandamus.errors import Misuse
 from mandamus.proof.keys import COSIGNER_PQ, ED25519, P256, VKey, parse_vkey, vkey
 
@@ -37,19 +38,11 @@ _HEAD = "# vkey "
 Private = Any  # Ed25519PrivateKey, EllipticCurvePrivateKey, or MLDSA44PrivateKey where the library has it
 
 
-class FileSigner:
+class FileSigner(Keyed):
     """`FileSigner.open("keys/alice.pem").sign(message)`. The private key never leaves this object, not even by its repr."""
 
     def __init__(self, private: Private, key: VKey) -> None:
         self._private, self.key = private, key
-
-    @property
-    def vkey(self) -> str:
-        return str(self.key)
-
-    @property
-    def keyid(self) -> str:
-        return self.key.id
 
     def sign(self, message: bytes) -> bytes:
         """64 bytes, of a P-256 key r and s; 2,420 of an ML-DSA-44 one."""
@@ -58,9 +51,6 @@ class FileSigner:
             return signed
         r, s = utils.decode_dss_signature(self._private.sign(message, ec.ECDSA(SHA256())))
         return r.to_bytes(32, "big") + s.to_bytes(32, "big")
-
-    def __repr__(self) -> str:
-        return f"FileSigner({self.key.name}+{self.key.id})"
 
     @classmethod
     def create(

@@ -16,6 +16,7 @@ from pkcs11 import Attribute, KeyType, Mechanism, ObjectClass
 from pkcs11.util.ec import encode_named_curve_parameters
 
 from mandamus.drivers._pkcs11 import Address, fault, session, token_of
+from mandamus.drivers._signer import Keyed
 from mandamus.errors import EngineFault, Misuse
 from mandamus.proof.keys import ED25519, P256, VKey, verify, vkey
 
@@ -24,7 +25,7 @@ _EDWARDS = (bytes.fromhex("130c656477617264733235353139"), bytes.fromhex("06032b
 _OCTETS = bytes((0x04, 0x20))  # an EC_POINT is an OCTET STRING
 
 
-class Pkcs11Signer:
+class Pkcs11Signer(Keyed):
     """One key. Its session is made again when the token was taken away; threads take turns."""
 
     def __init__(self, at: Address, name: str | Callable[[bytes], str]) -> None:
@@ -32,17 +33,6 @@ class Pkcs11Signer:
         with self._token.lock:
             public, kind = self._find()
         self.key: VKey = vkey(name(public) if callable(name) else name, public, kind)
-
-    @property
-    def vkey(self) -> str:
-        return str(self.key)
-
-    @property
-    def keyid(self) -> str:
-        return self.key.id
-
-    def __repr__(self) -> str:
-        return f"Pkcs11Signer({self.key.name}+{self.key.id})"
 
     def sign(self, message: bytes) -> bytes:
         """Raises EngineFault when the token does not sign, or signs what does not verify."""

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from mandamus.drivers._signer import Keyed
 from mandamus.errors import EngineFault, Misuse
 from mandamus.proof import sshsig
 from mandamus.proof.keys import VKey, vkey
@@ -21,19 +22,11 @@ PUBLIC_BYTES_MAX = 16 * 1024
 _fit = re.compile(r"[^!-*,-~]")
 
 
-class SshSigner:
+class SshSigner(Keyed):
     """`key.name` is the key's comment. The private key stays where OpenSSH has it."""
 
     def __init__(self, path: Path, key: VKey) -> None:
         self._path, self.key = path, key
-
-    @property
-    def vkey(self) -> str:
-        return str(self.key)
-
-    @property
-    def keyid(self) -> str:
-        return self.key.id
 
     @classmethod
     def open(cls, path: str | Path) -> SshSigner:

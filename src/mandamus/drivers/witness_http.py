@@ -13,39 +13,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from mandamus.drivers._signed_http import Exchange, Place
+from mandamus.drivers._signed_http import Place, Remote
 from mandamus.errors import Conflict, ProofError, Refused
 from mandamus.proof.keys import COSIGNERS, VKey, b64
 from mandamus.proof.note import SKEW_S, Note, parse_checkpoint, parse_note, seen
 from mandamus.proof.witnessing import ANOTHER_SIZE, ANOTHER_TREE, GOOD, size_told, write_request
 
 
-class HttpWitness:
+class HttpWitness(Remote):
     """Implements `ports.Witness`."""
 
     def __init__(self, place: Place, now: Callable[[], int] | None = None) -> None:
-        self.place, self._now = place, now or (lambda: int(time.time()))
-        self._exchange = Exchange(place)
+        super().__init__(place)
+        self._now = now or (lambda: int(time.time()))
 
     @classmethod
     def open(cls, uri: str) -> HttpWitness:
         """Raises Misuse."""
         return cls(Place.parse(uri, "witness", COSIGNERS))
 
-    @property
-    def name(self) -> str:
-        return self.place.key.name
-
-    @property
-    def key(self) -> VKey:
-        return self.place.key
-
-    @property
-    def residency(self) -> str:
-        return self.place.residency
-
     async def add(self, origin: str, old: int, proof: Sequence[bytes], note: bytes) -> bytes:
-        status, _, body = await self._exchange.post("/add-checkpoint", write_request(old, proof, note), "application/octet-stream")
+        status, _, body = await self._post("/add-checkpoint", write_request(old, proof, note), "application/octet-stream")
         if status == GOOD:
             return self._cosigned(note, body)
         if status == ANOTHER_SIZE:
@@ -53,14 +41,11 @@ class HttpWitness:
         if status == ANOTHER_TREE:
             raise another_tree(self.name, origin, old, "it answered that the consistency proof does not hold")
         if status in (429, 503) or status >= 500:
-            raise self._exchange.silent(f"HTTP {status}")
+            raise self._silent(f"HTTP {status}")
         raise Refused(
             f"the witness {self.name} does not take this checkpoint", code="MDM-0953", where=self.place.base, found=f"HTTP {status}",
             fix=f"give its operator the log line of {origin}: mandamus key trust",
         )  # fmt: skip
-
-    async def close(self) -> None:
-        await self._exchange.close()
 
     def _cosigned(self, note: bytes, body: bytes) -> bytes:
         """Our key's lines out of the answer, checked over our text. Raises ProofError."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -33,6 +33,7 @@ SECTIONS = ("dsse", "manifest", "policy", "record", "log", "account", "payload",
 BUNDLE_BYTES_MAX = 1 << 30
 LINES_MAX = 4_000_000
 HEADER_BYTES_MAX = 1024
+T = TypeVar("T")
 
 
 class Chained(Struct, frozen=True, forbid_unknown_fields=True):
@@ -278,13 +279,18 @@ def _is_canonical(line: bytes) -> bool:
     return True
 
 
-def parse_statement(raw: bytes) -> Predicate:
-    """From *verified* bytes. Raises ProofError when they are not this kind of statement, or contradict themselves."""
+def predicate_of(raw: bytes, kind: type[T]) -> T:
+    """What an in-toto Statement says, read strictly. Raises ProofError."""
     try:
         value: Any = accept(raw)
-        predicate = msgspec.convert(value["predicate"], Predicate)
+        return msgspec.convert(value["predicate"], kind)
     except (ValueError, TypeError, KeyError, msgspec.ValidationError) as error:
         raise ProofError(f"the signed statement is of another form: {str(error)[:120]}", code="MDM-0647") from None
+
+
+def parse_statement(raw: bytes) -> Predicate:
+    """From *verified* bytes. Raises ProofError when they are not this kind of statement, or contradict themselves."""
+    predicate = predicate_of(raw, Predicate)
     counts = {section.name: section.count for section in predicate.sections}
     if (
         statement(predicate) != raw or tuple(counts) != SECTIONS[1:] or len(predicate.sections) != len(counts)

@@ -119,10 +119,19 @@ def verify_raw(public: bytes, message: bytes, signature: bytes) -> bool:
     return check is not None and check(signature, message)
 
 
+def _holds(verify: Callable[[bytes, bytes], None], signature: bytes, message: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature  # heavy; most programs that import this module verify nothing
+
+    try:
+        verify(signature, message)
+    except InvalidSignature:
+        return False
+    return True
+
+
 @functools.lru_cache(maxsize=512)
 def _checker(public: bytes) -> Callable[[bytes, bytes], bool] | None:
     """None for a key that the guard or the library refuses."""
-    from cryptography.exceptions import InvalidSignature  # heavy; most programs that import this module verify nothing
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     if not point_ok(public):
@@ -132,20 +141,12 @@ def _checker(public: bytes) -> Callable[[bytes, bytes], bool] | None:
     except ValueError:
         return None
 
-    def check(signature: bytes, message: bytes) -> bool:
-        try:
-            loaded.verify(signature, message)
-        except InvalidSignature:
-            return False
-        return True
-
-    return check
+    return functools.partial(_holds, loaded.verify)
 
 
 @functools.lru_cache(maxsize=64)
 def _p256_checker(public: bytes) -> Callable[[bytes, bytes], bool] | None:
     """None for bytes that are no point of the curve."""
-    from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric import ec, utils
     from cryptography.hazmat.primitives.hashes import SHA256
 
@@ -156,21 +157,17 @@ def _p256_checker(public: bytes) -> Callable[[bytes, bytes], bool] | None:
     except ValueError:
         return None
 
-    def check(signature: bytes, message: bytes) -> bool:
+    def der(signature: bytes, message: bytes) -> None:
         r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:], "big")
-        try:
-            loaded.verify(utils.encode_dss_signature(r, s), message, ec.ECDSA(SHA256()))
-        except InvalidSignature:
-            return False
-        return True
+        loaded.verify(utils.encode_dss_signature(r, s), message, ec.ECDSA(SHA256()))
 
-    return check
+    return functools.partial(_holds, der)
 
 
 @functools.lru_cache(maxsize=64)
 def _ml_dsa_checker(public: bytes) -> Callable[[bytes, bytes], bool] | None:
     """None for bytes that are no key, and where the library is too old or was built without it."""
-    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.exceptions import UnsupportedAlgorithm
 
     try:
         from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA44PublicKey
@@ -179,14 +176,7 @@ def _ml_dsa_checker(public: bytes) -> Callable[[bytes, bytes], bool] | None:
     except (ImportError, ValueError, UnsupportedAlgorithm):
         return None
 
-    def check(signature: bytes, message: bytes) -> bool:
-        try:
-            loaded.verify(signature, message)
-        except InvalidSignature:
-            return False
-        return True
-
-    return check
+    return functools.partial(_holds, loaded.verify)
 
 
 def b64(raw: bytes) -> str:
