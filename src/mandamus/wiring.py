@@ -384,9 +384,24 @@ def log_index(home: Home, ledger: str = "") -> Any:
     """Which leaves are a run's: beside the keys, outside of the log's folder, which may be served to anybody."""
     if home.folder is not None:
         _files.folder(home.folder)
+    return load("mandamus.drivers.spans_sqlite:Spans.open")(_log_index(home, ledger))
+
+
+def log_known(home: Home, ledger: str) -> int:
+    """How large that index knows the log to be; 0 where there is none. Makes no file."""
+    path = _log_index(home, ledger)
+    if path is None or not path.exists():
+        return 0
+    spans = log_index(home, ledger)
+    try:
+        return int(spans.state[0])
+    finally:
+        spans.close()
+
+
+def _log_index(home: Home, ledger: str) -> Path | None:
     file = ledger_file(ledger) if ledger else None
-    name = _of_file(file, "log-index.db") if file else "log-index.db"
-    return load("mandamus.drivers.spans_sqlite:Spans.open")(home.folder / name if home.folder else None)
+    return home.folder / (_of_file(file, "log-index.db") if file else "log-index.db") if home.folder else None
 
 
 def _tlog(env: Env, log: str | ObjectStore) -> Any:

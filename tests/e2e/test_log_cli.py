@@ -234,6 +234,21 @@ def test_no_log_unless_there_is_one(world: World, monkeypatch: pytest.MonkeyPatc
         assert (told.code, "MDM-0930" in told.err) == (2, True), verb
 
 
+@pytest.mark.parametrize("left", [False, True])
+def test_a_log_that_is_gone_is_not_told_as_one_that_never_was(world: World, tmp_path: Path, left: bool) -> None:
+    paid(world)
+    folder = world.folder / ".mandamus" / "log"
+    folder.rename(tmp_path / "kept")
+    if left:
+        folder.mkdir()
+    for verb in (("log", "head"), ("log", "query"), ("doctor",)):
+        told = world(*verb)
+        assert told.code != 0
+        assert "it is smaller than what was signed" in told.out + told.err, verb
+        assert "the next run begins it" not in told.out
+    assert folder.exists() == left
+
+
 def test_a_log_elsewhere_is_named_by_the_environment(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MANDAMUS_LOG", f"folder://{tmp_path}/elsewhere")
     paid(world)

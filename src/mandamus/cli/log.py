@@ -64,17 +64,22 @@ class Look:
 
 @asynccontextmanager
 async def looking(cli: Cli) -> AsyncIterator[Look]:
-    """Raises Misuse when this ledger has no log, or nothing was signed yet."""
+    """Raises Misuse when this ledger has no log, ProofError when it had one."""
     from mandamus import wiring
     from mandamus.core.records import LOG, LogOpened, decode
     from mandamus.proof.keys import parse_vkey
+    from mandamus.runtime.tlog import checks
+    from mandamus.runtime.tlog.lag import newest_row
     from mandamus.runtime.tlog.reader import Reader
     from mandamus.runtime.tlog.shown import Checkpoints
 
     async with cli.reading() as ledger:
         home, uri = wiring.home_of(cli.uri), wiring.log_uri(cli.uri)
-        if not uri or (uri.startswith("folder://") and not Path(uri.removeprefix("folder://")).exists()):
+        known = wiring.log_known(home, cli.uri)
+        if not uri:
             raise no_log(cli)
+        if uri.startswith("folder://") and not Path(uri.removeprefix("folder://")).exists():
+            raise checks.lost(0, known, checks.INDEX) if known else no_log(cli)
         keys = [raw async for raw in ledger.read(LOG, -1, 0)]
         opened = decode(keys[0]).fact if keys else None
         named = [k.key for k in opened.keys if k.role == "log"] if isinstance(opened, LogOpened) else []
@@ -84,6 +89,8 @@ async def looking(cli: Cli) -> AsyncIterator[Look]:
         store, spans = wiring.open_store(uri), wiring.log_index(home, cli.uri)
         reader = Reader(store, key.name)
         try:
+            if known and await newest_row(reader) is None:
+                raise checks.lost(0, known, checks.INDEX)
             yield Look(ledger, reader, Checkpoints(reader, key, lambda: trust), spans, trust, uri)
         finally:
             spans.close()

@@ -23,6 +23,7 @@ from mandamus.runtime.tlog.spans import Spans
 
 WHOLE = "keep both as evidence; put the newest whole copy of the log back, and begin no second one under its key"
 LEDGER = "keep this ledger as evidence and put the newest whole one back; what it lacks was signed, and would be done a second time"
+INDEX = "the index of leaves beside the ledger"
 FOREIGN, GONE = "MDM-0910", "MDM-0911"  # of another kind of ledger; where the cursor points, another record stands, or none
 
 
@@ -45,7 +46,7 @@ def nothing_lost(origin: str, newest: int, signed: Sequence[int], shown: bytes |
     if shown is not None and (known := read(shown, origin, objects.CHECKPOINT).size) > newest:
         raise lost(newest, known, "the checkpoint that it shows")
     if projected > newest:
-        raise lost(newest, projected, "the index of leaves beside the ledger")
+        raise lost(newest, projected, INDEX)
 
 
 async def same_trees(reader: Reader, kind: str, sizes: Sequence[int], size: int, root: bytes) -> None:
