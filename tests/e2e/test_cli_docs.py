@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
+from mandamus.cli import verify
 from mandamus.cli.codes import CODES
 from mandamus.cli.main import root
 from mandamus.cli.table import ALIASES, EXITS, NOUNS, VERBS
@@ -43,6 +45,8 @@ def _command(name: str) -> click.Command:
 
 def _verb(name: str) -> list[str]:
     command = _command(name)
+    if name == "verify":  # the same words as the verifier that is installed alone
+        return _alone(name, verify.parser())
     places = [p.make_metavar(click.Context(command)) for p in command.params if isinstance(p, click.Argument)]
     help = " ".join((command.help or "").replace("\b", " ").split())
     exits = (command.epilog or "").replace("|", "·")
@@ -58,6 +62,21 @@ def _options(command: click.Command, common: bool = False) -> list[str]:
         for p in shown
     ]
     return ["| option | |\n|---|---|", *rows] if rows else []
+
+
+def _alone(name: str, parser: argparse.ArgumentParser) -> list[str]:
+    own = [a for a in parser._actions if a.option_strings and a.dest not in ("help", "json", "quiet")]
+    rows = [
+        f"| `{' '.join([*a.option_strings, *([a.metavar] if isinstance(a.metavar, str) else [])])}` | {_sentence(a.help)} |" for a in own
+    ]
+    exits = _sentence((parser.epilog or "").replace("|", "·")).removesuffix(".")
+    told = [f"## {name}\n", f"`mandamus {name} BUNDLE`\n", f"{parser.description}\n"]
+    return [*told, "| option | |\n|---|---|", *rows, f"\n{exits}\n"]
+
+
+def _sentence(words: str | None) -> str:
+    told = f"{(words or '')[:1].upper()}{(words or '')[1:]}"
+    return told if told.endswith("?") else f"{told}."
 
 
 def errors_page() -> str:

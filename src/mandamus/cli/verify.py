@@ -56,27 +56,27 @@ class _Parser(argparse.ArgumentParser):
         raise Misuse(message, code="MDM-0195", fix="mandamus verify BUNDLE --trust TRUST")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def parser() -> argparse.ArgumentParser:
+    made = _Parser(
         prog="mandamus verify",
         description="Check the proof of a run, offline, against your own trust file.",
         epilog=_exits(),
         allow_abbrev=False,
     )
-    parser.add_argument("bundle", metavar="BUNDLE", help="the file that `mandamus bundle RUN` wrote")
-    parser.add_argument("--trust", metavar="TRUST", help="your trust file; it must not come with the bundle")
-    parser.add_argument("--views", metavar="DIR", help="compare agent_run.json, decision.json and tool_trace.json in DIR with the records")
-    parser.add_argument("--blobs", metavar="DIR", help="where payloads lie that are too large for a line; default beside BUNDLE")
-    parser.add_argument("--state", metavar="FILE", help="what you saw last of each log: the log may only have grown since; kept there")
-    parser.add_argument("--log", metavar="DIR", help="the log as files (mandamus log export), to check that it only grew")
-    parser.add_argument("--max-age", metavar="TIME", help="how old the youngest cosignature may be: 90, 30m, 12h, 7d")
-    parser.add_argument("--tsa", metavar="PEM", help="root certificate of the RFC 3161 authority whose stamps you believe")
-    parser.add_argument("--reevaluate", action="store_true", help="ask policy again with the recorded facts: the same verdicts?")
-    parser.add_argument("--sample", metavar="N", type=int, help="of a period: draw so many of its runs, by your own --seed")
-    parser.add_argument("--seed", metavar="TEXT", help="for --sample: a word that the other side could not know before")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
-    parser.add_argument("-q", "--quiet", action="store_true", help="the verdict, and what is broken; no list of claims")
-    return parser
+    made.add_argument("bundle", metavar="BUNDLE", help="the file that `mandamus bundle RUN` wrote")
+    made.add_argument("--trust", metavar="TRUST", help="your trust file; it must not come with the bundle")
+    made.add_argument("--views", metavar="DIR", help="compare agent_run.json, decision.json and tool_trace.json in DIR with the records")
+    made.add_argument("--blobs", metavar="DIR", help="where payloads lie that are too large for a line; default beside BUNDLE")
+    made.add_argument("--state", metavar="FILE", help="what you saw last of each log: the log may only have grown since; kept there")
+    made.add_argument("--log", metavar="DIR", help="the log as files (mandamus log export), to check that it only grew")
+    made.add_argument("--max-age", metavar="TIME", help="how old the youngest cosignature may be: 90, 30m, 12h, 7d")
+    made.add_argument("--tsa", metavar="PEM", help="root certificate of the RFC 3161 authority whose stamps you believe")
+    made.add_argument("--reevaluate", action="store_true", help="ask policy again with the recorded facts: the same verdicts?")
+    made.add_argument("--sample", metavar="N", type=int, help="of a period: draw so many of its runs, by your own --seed")
+    made.add_argument("--seed", metavar="TEXT", help="for --sample: a word that the other side could not know before")
+    made.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    made.add_argument("-q", "--quiet", action="store_true", help="the verdict, and what is broken; no list of claims")
+    return made
 
 
 def _exits() -> str:
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None, more: More | None = None) -> int:
     """The command as a function: prints to stdout, problems to stderr, returns the exit code."""
     as_json = "--json" in (sys.argv[1:] if argv is None else argv)
     try:
-        options = _parser().parse_args(argv)
+        options = parser().parse_args(argv)
         report = _report(options, more or More())
     except SystemExit as done:  # --help
         return int(done.code or 0)

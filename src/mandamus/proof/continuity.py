@@ -20,6 +20,7 @@ from mandamus.proof.witnessed import Seen
 
 FORM = "last-seen/1"
 LAST_BYTES_MAX = 1 << 20
+KEEP = "keep this bundle and your file of what was seen: together they are the evidence; ask the other side and a witness"
 
 
 class Head(Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,7 +78,8 @@ def check(seen: Seen | None, last: Last, tiles: Tiles | None) -> Claim:
     except Unavailable as error:
         return Claim("continuity", "cannot check now", f"{told}: {error.diagnosis.what} ({error.diagnosis.where})", 5)
     if seen.size < before.size and not one:
-        raise _no("the log is smaller than it was: rolled back", "MDM-0671", f"{before.size} or more", str(seen.size))
+        old = "if this bundle is only an old one, --log DIR with the log's files shows it; else " + KEEP
+        raise _no("the log is smaller than it was: rolled back", "MDM-0671", f"{before.size} or more", str(seen.size), old)
     if not one:
         raise _no("the log does not begin with what was seen last: a split view", "MDM-0670", before.root, "another")
     return Claim(
@@ -97,5 +99,5 @@ def _one(tiles: Tiles, seen: Seen, before: Head) -> bool:
     return root_of(seen.size, node).hex() == seen.root and root_of(before.size, node).hex() == before.root
 
 
-def _no(what: str, code: str, expected: str, found: str) -> Broken:
-    return Broken(Finding(what, code=code, expected=expected, found=found))
+def _no(what: str, code: str, expected: str, found: str, fix: str = KEEP) -> Broken:
+    return Broken(Finding(what, code=code, expected=expected, found=found, fix=fix))
