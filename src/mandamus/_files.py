@@ -17,8 +17,9 @@ from mandamus.errors import EngineFault, MandamusError, Unavailable
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def put(path: Path, raw: bytes, mode: int = 0o666) -> None:
+def put(path: Path, raw: bytes, mode: int = 0o666, *, first: bool = False) -> None:
     """Beside its place, flushed, then moved there; a link stays one, and a file keeps its mode. `mode`: of a new one, under the umask.
+    `first`: a file that is there, also one that comes meanwhile, stays as it is.
 
     Raises OSError; the file is then what it was before.
     """
@@ -29,6 +30,10 @@ def put(path: Path, raw: bytes, mode: int = 0o666) -> None:
             file.write(raw)
             file.flush()
             os.fsync(file.fileno())
+        if first:
+            with contextlib.suppress(FileExistsError):
+                os.link(draft, target)
+            return
         if target.exists():
             draft.chmod(target.stat().st_mode & 0o777)
         os.replace(draft, target)
@@ -37,11 +42,11 @@ def put(path: Path, raw: bytes, mode: int = 0o666) -> None:
             draft.unlink()
 
 
-def write(path: Path, raw: bytes) -> None:
+def write(path: Path, raw: bytes, *, first: bool = False) -> None:
     """`put` of a file that belongs to a ledger. Raises Unavailable (the disk is full, or it failed) or EngineFault (no right to write)."""
     try:
         Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
-        put(path, raw)
+        put(path, raw, first=first)
     except OSError as error:
         raise _fault(error, path) from None
 

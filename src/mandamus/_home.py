@@ -157,7 +157,13 @@ class Home:
     def _file(self, path: Path, role: str) -> Signer:
         from mandamus.drivers.sign_file import FileSigner
 
-        return FileSigner.open(path) if path.exists() else FileSigner.create(path, origin_of if role == "log" else f"mandamus.local/{role}")
+        if not path.exists():
+            try:
+                return FileSigner.create(path, origin_of if role == "log" else f"mandamus.local/{role}")
+            except Misuse as taken:
+                if taken.diagnosis.code != "MDM-0193":  # another process made it meanwhile, whole: it is theirs and ours
+                    raise
+        return FileSigner.open(path)
 
     def _ephemeral(self, role: str) -> Signer:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -177,7 +183,7 @@ class Home:
                 self._trust = (0, Trust.parse(self.own_lines()))
             return self._trust[1]
         if not path.exists():
-            _files.write(path, self.own_lines().encode("utf-8"))
+            _files.write(path, self.own_lines().encode("utf-8"), first=True)  # two processes may begin at once
         seen = path.stat()
         changed = (seen.st_mtime_ns, seen.st_ctime_ns, seen.st_size, seen.st_ino)  # a copy that keeps its date is another file all the same
         if self._trust is None or self._trust[0] != changed:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -256,3 +258,19 @@ def test_what_is_no_statement_is_not_signed(world: World) -> None:
     (world.folder / "x.json").write_text("{}")
     assert world("key", "sign", "x.json", "--key", "alice.pem", "--yes").code == 1
     assert world("key", "sign", "nothing.json", "--key", "alice.pem", "--yes").code == 2
+
+
+def test_those_who_begin_at_once_have_the_same_keys(tmp_path: Path) -> None:
+    """Several workers of one host, started by one orchestrator in an empty folder."""
+    for n in range(20):
+        together = threading.Barrier(4)
+
+        def begins(folder: Path, together: threading.Barrier = together) -> tuple[str, bytes]:
+            home = wiring.Home(folder)
+            together.wait()
+            home.trust()
+            return home.signer("log").vkey, (folder / "trust").read_bytes()
+
+        with ThreadPoolExecutor(4) as pool:
+            found = set(pool.map(begins, [tmp_path / str(n)] * 4))
+        assert len(found) == 1
